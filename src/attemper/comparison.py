@@ -23,7 +23,8 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from attemper._json import plain
 from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
-from attemper.calibrators.base import METHODS, Calibrator, method_of, reads_like
+from attemper.calibrators.base import METHODS, Calibrator
+from attemper.calibrators.registry import method_of, reads_like
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, InputError, collected_warnings

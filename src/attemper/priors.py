@@ -18,7 +18,7 @@ from attemper._typing import Floats, Labels
 from attemper.data.arrays import to_numpy
 from attemper.data.inputs import as_labels
 from attemper.data.scores import Scores
-from attemper.errors import InputError, check_share, listed, nearest
+from attemper.errors import InputError, LabelShiftError, check_share, listed, nearest
 from attemper.kernels.priors import most_likely_priors, resampled_priors, shrunk_priors
 
 SLACK = 1e-6  # that the sum of shares may be off, by rounding; they are then divided by it
@@ -157,6 +157,54 @@ def estimate_priors(
     ends = (of_all(np.minimum(low, shrunk.priors)), of_all(np.maximum(high, shrunk.priors)))
     concentration = None if np.isinf(shrunk.concentration) else shrunk.concentration
     return PriorEstimate(of_all(shrunk.priors), of_all(best.priors), *ends, before, concentration, best.gap, n_cases)
+
+
+def adapt(
+    calibrator: Any, X: Any, *, validation: Any = None, axis: int | None = None, groups: Any = None,
+    clusters: Any = None,
+) -> Any:  # fmt: skip
+    """Return a calibrator for the class priors of unlabelled data: `adapt` of every calibrator."""
+    calibrator._check_fitted()
+    if calibrator.map_.independent:
+        raise InputError("X: labels that do not exclude each other have no class priors", "X")
+    own: dict[str, Any] = {
+        "input": calibrator.map_.input,
+        "zeros_as": calibrator.map_.zeros_as,
+        "classes": calibrator._names,
+    }
+
+    def scores_of(X: Any, y: Any = None, **ids: Any) -> Scores:
+        array = X if isinstance(X, Scores) else calibrator._array_of(X)
+        found = X if isinstance(X, Scores) else Scores.of(array, y, axis=calibrator._axis(axis), **own, **ids)
+        if found.w is not None and len(np.unique(found.w)) > 1:
+            raise InputError("sample_weight: class priors are shares of samples, all of weight 1", "sample_weight")
+        return found
+
+    new = scores_of(X, groups=groups, clusters=clusters)
+    probs = to_numpy(calibrator.predict_proba(new))
+    old, n, k = getattr(calibrator, "priors_", None), calibrator.report_.n_samples, calibrator.n_features_in_
+    labelled = None if old is None else old > 0
+    if validation is not None:
+        if not isinstance(validation, Scores) and not (isinstance(validation, tuple) and len(validation) == 2):
+            raise InputError("validation: expected data with labels, (X, y) or Scores", "validation")
+        if "groups" in calibrator.needs and not isinstance(validation, Scores):
+            raise InputError("validation: expected Scores, which have groups. Use attemper.read.", "validation")
+        val = scores_of(*(validation if isinstance(validation, tuple) else (validation,)))
+        before = to_numpy(calibrator.predict_proba(val))
+        old, n, labelled = before.mean(axis=0), len(val), np.bincount(val.labels, minlength=k) > 0
+    if old is None:
+        raise InputError("validation: expected data with labels, (X, y)", "validation")
+    found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=new.clusters)
+    if validation is not None:
+        known = found.priors if k > PREDICTED_CLASSES else None
+        cases = {"val_clusters": val.clusters, "clusters": new.clusters}
+        test = shift_test(before, val.labels, probs, priors=known, **cases)  # type: ignore[arg-type]
+        if not test.plausible:
+            what = f"{test.unexplained:.0%} of the predictions (p = {test.p_value:.2g})"
+            raise LabelShiftError(f"X: no mix of the classes explains {what}. Fit again on new labels.", "X")
+    made = calibrator.with_priors(found.priors, found.old)
+    made.adapted_ = found
+    return made
 
 
 def _rows(probs: ArrayLike, clusters: ArrayLike | None) -> tuple[Floats, Labels | None]:

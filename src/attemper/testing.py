@@ -15,7 +15,8 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from attemper.calibrators.base import METHODS, Calibrator, load
+from attemper.calibrators.base import METHODS, Calibrator
+from attemper.calibrators.registry import load
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, AttemperWarning, FileError, InputError, NotFittedError
 from attemper.sketches import Sketch

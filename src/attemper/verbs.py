@@ -18,8 +18,8 @@ import numpy as np
 from attemper import applying
 from attemper.applying import READ, Applied, Evaluated, as_fitted, fill
 from attemper.calibrators import Calibrator, GroupedCalibrator, MultiLabelCalibrator, load, method_of
-from attemper.calibrators.base import reads_like
 from attemper.calibrators.label_model import Noise
+from attemper.calibrators.registry import reads_like
 from attemper.data.checking import check
 from attemper.data.doubts import was_fitted_on
 from attemper.data.files import expand, pieces

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from attemper.calibrators.base import METHODS, Calibrator, Fit, Report, load, method_of
+from attemper.calibrators.base import METHODS, Calibrator, Fit, Report
+from attemper.calibrators.registry import load, method_of
 from attemper.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 from attemper.calibrators.attended import AttendedTemperatureScaling
 from attemper.calibrators.bayesian import BayesianTemperatureScaling

@@ -7,33 +7,28 @@ error leaves the old fit untouched, and every fitted number is stored once.
 from __future__ import annotations
 
 import copy
-import inspect
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
 import array_api_compat
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 
-from attemper import _json
+from attemper import _json, priors
 from attemper._typing import Floats, InputKind
 from attemper.data.arrays import MASKS_FROM, as_array, has_finite_masks, masks_as_inf, to_numpy
-from attemper.data.doubts import row_marks, warn_of_doubts
-from attemper.data.frames import IDS, KEYS, by_class, columns_of, layout_of, names_of
+from attemper.data.doubts import row_marks, warn_of_doubts, warn_of_lost_class
+from attemper.data.frames import by_name, names_of
 from attemper.data.inputs import as_names, two_columns
 from attemper.data.reading import ReadOptions, again, is_paths
 from attemper.data.scores import Chunk, Scores
 from attemper.errors import (
-    FileError,
     InputError,
-    LabelShiftError,
     NotFittedError,
     ProbabilitiesAsLogitsWarning,
     listed,
-    nearest,
     warn,
 )
 from attemper.kernels import one_blas_thread
@@ -42,7 +37,6 @@ from attemper.sketches import Sketch, sketch_scores
 
 METHODS: dict[str, type[Calibrator]] = {}
 WRAPPERS: dict[str, type[Calibrator]] = {}  # classes that are saved and loaded, but are no methods of their own
-LOST, MAX_ROWS_LOST = 0.01, 10_000  # share of predictions that a class must have for its loss to count; rows looked at
 SUM_TO_ONE = 1e-5  # how close probabilities come to it in single precision
 
 
@@ -146,7 +140,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 what = f"requires y to be passed, but the target y is None: {type(self).__name__}"
                 raise InputError(f"{what}. For files use attemper.fit." if is_paths(X) else what, "y")
             if (columns := names_of(X)) is not None:
-                X, columns = _by_name(X, columns, options)
+                X, columns = by_name(X, columns, options)
             scores = Scores.of(X, y, **given, **options)
             warn_of_doubts(scores)
         for name in self.needs:
@@ -157,28 +151,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with one_blas_thread():
             self._store(self._fit(with_effective_weights(scores)), scores)
         if self.report_.changed and not self.map_.independent:
-            self._warn_of_lost(scores)
+            warn_of_lost_class(scores, replace(self.map_, input="logits").log_apply, self.classes_, self.method)
         if columns is not None:
             self.read_ = ReadOptions(columns=columns)
         return self
-
-    def _warn_of_lost(self, scores: Scores) -> None:
-        """Warn of a class without a label, not by chance, that is predicted less than half as often as before."""
-        k = scores.n_classes
-        absent = np.bincount(scores.labels, minlength=k) == 0
-        if not absent.any():
-            return
-        few = scores.sample(MAX_ROWS_LOST)
-        plain = replace(self.map_, input="logits").log_apply(few.logits)
-        before, after = (np.bincount(h.argmax(axis=1), minlength=k) / len(few) for h in (few.logits, plain))
-        lost = absent & (before >= max(LOST, 3 / len(few))) & (after < 0.5 * before)
-        if lost.any():
-            k = int(np.where(lost, before, 0.0).argmax())
-            shares = f"{before[k]:.1%} of the predictions, {after[k]:.1%} after the fit"
-            warn(
-                f"{self.method}: no label is {self.classes_[k]!s} ({shares}). "
-                "Use samples of every class, or method='bayes'."
-            )
 
     def fit_sketch(self, sketch: Sketch) -> Self:
         """Fit to a sketch."""
@@ -196,7 +172,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options = self._options() if classes is None else self._options() | {"classes": classes}
         if (columns := names_of(X)) is not None:
             known = self.read_.columns if hasattr(self, "sketch_") and hasattr(self, "read_") else None
-            X, columns = _by_name(X, columns, options, known)
+            X, columns = by_name(X, columns, options, known)
         scores = Scores.of(X, y, sample_weight=sample_weight, **options)
         sketch = sketch_scores(scores, self.sketch_parts or (), zeros_as=self.zeros_as)
         before = getattr(self, "sketch_", None)
@@ -317,7 +293,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if (names := names_of(X)) is None:
             return as_array(X, "X")
         known = getattr(self, "read_", ReadOptions()).columns
-        return _by_name(X, names, {"input": self.map_.input, "classes": self._names}, known)[0]
+        return by_name(X, names, {"input": self.map_.input, "classes": self._names}, known)[0]
 
     def _apply(self, x: Any, *, log: bool) -> Any:
         k = x.shape[1] if x.ndim == 2 else 0
@@ -354,16 +330,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         ``old`` are the shares of the classes in the data of the fit; by default those of its labels.
         """
-        from attemper.priors import as_priors
-
         self._check_fitted()
         if self.map_.independent:
             raise InputError("new: labels that do not exclude each other have no class priors", "new")
         names = self.classes_.tolist()
-        before = getattr(self, "priors_", None) if old is None else as_priors(old, names, "old")
+        before = getattr(self, "priors_", None) if old is None else priors.as_priors(old, names, "old")
         if before is None:
             raise InputError("old: expected the shares of the classes in the data of the fit", "old")
-        after = as_priors(new, names, "new")
+        after = priors.as_priors(new, names, "new")
         none = np.flatnonzero((before == 0) & (after > 0))
         if len(none):
             raise InputError(f"old: the share of {names[none[0]]!r} is 0, and {after[none[0]]:g} now", "old")
@@ -388,45 +362,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``validation`` are data with labels, (X, y) or `Scores`: where no mix of their classes explains the new
         predictions a `LabelShiftError` is raised. ``adapted_`` of the result is the estimate, with intervals.
         """
-        from attemper.priors import PREDICTED_CLASSES, estimate_priors, shift_test
-
-        self._check_fitted()
-        if self.map_.independent:
-            raise InputError("X: labels that do not exclude each other have no class priors", "X")
-        own: dict[str, Any] = {"input": self.map_.input, "zeros_as": self.map_.zeros_as, "classes": self._names}
-
-        def scores_of(X: Any, y: Any = None, **ids: Any) -> Scores:
-            array = X if isinstance(X, Scores) else self._array_of(X)
-            found = X if isinstance(X, Scores) else Scores.of(array, y, axis=self._axis(axis), **own, **ids)
-            if found.w is not None and len(np.unique(found.w)) > 1:
-                raise InputError("sample_weight: class priors are shares of samples, all of weight 1", "sample_weight")
-            return found
-
-        new = scores_of(X, groups=groups, clusters=clusters)
-        probs = to_numpy(self.predict_proba(new))
-        old, n, k = getattr(self, "priors_", None), self.report_.n_samples, self.n_features_in_
-        labelled = None if old is None else old > 0
-        if validation is not None:
-            if not isinstance(validation, Scores) and not (isinstance(validation, tuple) and len(validation) == 2):
-                raise InputError("validation: expected data with labels, (X, y) or Scores", "validation")
-            if "groups" in self.needs and not isinstance(validation, Scores):
-                raise InputError("validation: expected Scores, which have groups. Use attemper.read.", "validation")
-            val = scores_of(*(validation if isinstance(validation, tuple) else (validation,)))
-            before = to_numpy(self.predict_proba(val))
-            old, n, labelled = before.mean(axis=0), len(val), np.bincount(val.labels, minlength=k) > 0
-        if old is None:
-            raise InputError("validation: expected data with labels, (X, y)", "validation")
-        found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=new.clusters)
-        if validation is not None:
-            known = found.priors if k > PREDICTED_CLASSES else None
-            cases = {"val_clusters": val.clusters, "clusters": new.clusters}
-            test = shift_test(before, val.labels, probs, priors=known, **cases)  # type: ignore[arg-type]
-            if not test.plausible:
-                what = f"{test.unexplained:.0%} of the predictions (p = {test.p_value:.2g})"
-                raise LabelShiftError(f"X: no mix of the classes explains {what}. Fit again on new labels.", "X")
-        made = self.with_priors(found.priors, found.old)
-        made.adapted_ = found
-        return made
+        return cast(Self, priors.adapt(self, X, validation=validation, axis=axis, groups=groups, clusters=clusters))
 
     def wrap(self, module: Any) -> Any:
         """Return a torch module that returns calibrated probabilities of what ``module`` returns."""
@@ -469,30 +405,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rule = getattr(self, "rule_", None)
         return content if rule is None else content | {"rule": rule.to_dict()}
 
-    @classmethod
-    def from_dict(cls, content: dict[str, Any], where: str = "calibrator") -> Self:
-        """Make a fitted calibrator from what `to_dict` returned."""
-        known = inspect.signature(cls).parameters
-        params = {name: _tuples(v) for name, v in content["params"].items() if name in known}
-        made = cls(**params)
-        made.map_ = Map.from_dict(content["map"], f"{where}: map")
-        made.report_ = _json.typed(content["report"], Report, f"{where}: report")
-        made.classes_ = np.array(content["classes"])
-        made.n_features_in_ = len(made.classes_)
-        for name, value in content["values"].items():
-            kind, place = (VALUE_TYPES | cls.value_types).get(name), f"{where}: {name}"
-            if kind is Calibrator:
-                found = from_dict(value, place)
-            else:
-                found = _numbers(value) if kind is None else _json.typed(value, kind, place)
-            setattr(made, f"{name}_", found)
-        made.read_ = _json.typed(content["read"], ReadOptions, f"{where}: read")
-        if content.get("rule") is not None:
-            from attemper.decisions.rules import rule_from_dict
-
-            made.rule_ = rule_from_dict(content["rule"], f"{where}: rule")
-        return made
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True
@@ -526,78 +438,3 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 SAVED_APART = ("map_", "report_", "classes_", "n_features_in_", "sketch_", "read_", "rule_", "adapted_", "base")
-Pair = tuple[float, float]
-VALUE_TYPES: dict[str, Any] = {  # of numbers that many fits have; undeclared lists of numbers become arrays
-    "priors": Floats, "temperature_interval": Pair | None, "noise_interval": Pair, "common": Pair,
-    "rows": tuple[str, ...], "fitted_on": tuple[str, ...],
-}  # fmt: skip
-
-
-def _by_name(
-    frame: Any, names: tuple[str, ...], options: Mapping[str, Any], known: tuple[str, ...] | None = None
-) -> tuple[Floats, tuple[str, ...]]:
-    """Return the ``known`` columns of a frame as an array, or those of scores if their names show which; with names."""
-    classes = options["classes"]
-    if known is not None:
-        names = known
-    elif any(name.startswith((*KEYS.values(),)) for name in names):
-        names = layout_of(names, IDS, input=options["input"], classes=classes).columns
-    else:
-        names = by_class(names, range(len(names)) if classes is None else classes, None) or names
-    return columns_of(frame, names), names
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _numbers(value: Any) -> Any:
-    """Return lists of numbers as arrays, others as tuples; infinity and NaN are texts in JSON."""
-    if isinstance(value, list):
-        items = tuple(map(_numbers, value))
-        alike = all(isinstance(item, int | float | np.ndarray) for item in items) and len({*map(np.shape, items)}) == 1
-        return np.array(items) if alike else items
-    return float(value) if value in ("inf", "-inf", "nan") else value
-
-
-def method_of(method: str | Calibrator | type[Calibrator], noise: Any = 0, param: str = "method") -> Calibrator:
-    """Return an unfitted calibrator of a name, a class or an instance; with a share of wrong labels, or "unknown"."""
-    kind = METHODS.get(method) if isinstance(method, str) else method
-    made: Any = kind() if isinstance(kind, type) and issubclass(kind, Calibrator) else kind
-    if not isinstance(made, Calibrator):
-        hint = nearest(str(method), METHODS)
-        raise InputError(f"{param}: expected one of {', '.join(METHODS)}, got {method!r:.80}.{hint}", param)
-    made = clone(made)
-    if hasattr(made, "base"):  # of groups
-        return cast(Calibrator, made.set_params(base=method_of(made.base, noise)))
-    if noise != 0 and not made.knows_noise:
-        raise InputError(f"noise: {made.method} has no model of wrong labels; use bayes or structured", "noise")
-    return cast(Calibrator, made.set_params(noise=noise) if noise != 0 else made)
-
-
-def reads_like(calibrator: Any, scores: Scores, zeros_as: float | None = None) -> None:
-    """Let an unfitted calibrator, of groups its base, read arrays later as these scores were read."""
-    calibrator = getattr(calibrator, "base", calibrator)
-    classes = None if scores.classes is None else list(scores.classes)
-    given, known = {"input": scores.input, "classes": classes, "zeros_as": zeros_as}, calibrator.get_params(deep=False)
-    calibrator.set_params(**{name: v for name, v in given.items() if v is not None and name in known})
-
-
-def load(path: str | os.PathLike[str]) -> Any:
-    """Read a calibrator or a sketch that `save` wrote; the module that defines the method must be imported."""
-    kinds: dict[str, Any] = {"calibrator": dict[str, Any], "sketch": Sketch}
-    content = _json.load(path, kinds)
-    return content if isinstance(content, Sketch) else from_dict(content, str(path))
-
-
-def from_dict(content: dict[str, Any], where: str) -> Any:
-    """Make a fitted calibrator of any method from what its `to_dict` returned."""
-    known, method = METHODS | WRAPPERS, content.get("method") if isinstance(content, dict) else None
-    if not isinstance(method, str) or method not in known:
-        raise FileError(f"{where}: the method {method!r:.60} is not known; import its module first")
-    try:
-        return known[method].from_dict(content, where)
-    except FileError:
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{where}: cannot be understood ({error!r:.120})") from None

@@ -20,7 +20,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
 from attemper._typing import Labels
-from attemper.calibrators.base import Calibrator, method_of
+from attemper.calibrators.base import Calibrator
+from attemper.calibrators.registry import method_of
 from attemper.data.arrays import is_foreign, to_numpy
 from attemper.data.inputs import as_ids, as_labels, as_weights
 from attemper.errors import InputError, NotFittedError, warn

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Self
 
 import array_api_compat
 import numpy as np
-from sklearn.base import clone
 
 from attemper._typing import Floats, Labels
-from attemper.calibrators.base import Calibrator, Fit, method_of
+from attemper.calibrators.base import Calibrator, Fit
+from attemper.calibrators.registry import method_of
 from attemper.data.arrays import row_slices
 from attemper.data.inputs import as_ids
 from attemper.data.scores import Scores
@@ -161,13 +161,6 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         """Change the class priors of every group, after its own temperature."""
         super()._tilt(log_ratio)
         self.tilt_ = getattr(self, "tilt_", 0.0) + log_ratio
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any], where: str = "calibrator") -> Self:
-        """Make a fitted calibrator from what `to_dict` returned."""
-        made = super().from_dict(content, where)
-        made.base = clone(made.common_)
-        return made
 
     def _facts(self) -> list[str]:
         """Return the common map, and the groups that are furthest from it."""

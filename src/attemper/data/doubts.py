@@ -22,6 +22,7 @@ MARKED_COLUMNS = 64  # of a row that are enough to tell it from others
 BETTER, MUCH_BETTER = 0.1, 0.25  # share by which another order of the classes fits better; the second above chance
 MOST_CLASSES = 50  # to try other orders of
 SKILL = 0.1  # below this share of the agreement that is possible a classifier is of no use
+LOST, MOST_LOST = 0.01, 10_000  # share of predictions that a class must have for its loss to count; rows looked at
 COPIED_SHARE = 0.99  # a test set with this share of validation rows is a copy, perhaps in another order
 
 
@@ -69,6 +70,21 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
         fix,
         ChanceAccuracyWarning,
     )
+
+
+def warn_of_lost_class(scores: Scores, log_apply: Callable[[Floats], Floats], classes: Any, method: str) -> None:
+    """Warn of a class without a label, not by chance, that a fit predicts less than half as often as before."""
+    k = scores.n_classes
+    absent = np.bincount(scores.labels, minlength=k) == 0
+    if not absent.any():
+        return
+    few = scores.sample(MOST_LOST)
+    before, after = (np.bincount(h.argmax(axis=1), minlength=k) / len(few) for h in (few.logits, log_apply(few.logits)))
+    lost = absent & (before >= max(LOST, 3 / len(few))) & (after < 0.5 * before)
+    if lost.any():
+        k = int(np.where(lost, before, 0.0).argmax())
+        shares = f"{before[k]:.1%} of the predictions, {after[k]:.1%} after the fit"
+        warn(f"{method}: no label is {classes[k]!s} ({shares}). Use samples of every class, or method='bayes'.")
 
 
 def _other_order(y: Labels, top: Labels, k: int) -> Labels:

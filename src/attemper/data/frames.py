@@ -158,6 +158,20 @@ def columns_of(frame: Any, columns: Sequence[str]) -> NDArray[Any]:
     return np.asarray(picked(table, layout_of(list(table), IDS, columns=columns))["values"])
 
 
+def by_name(
+    frame: Any, names: tuple[str, ...], options: Mapping[str, Any], known: tuple[str, ...] | None = None
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Return the ``known`` columns of a frame as an array, or those of scores if their names show which; with names."""
+    classes = options["classes"]
+    if known is not None:
+        names = known
+    elif any(name.startswith((*KEYS.values(),)) for name in names):
+        names = layout_of(names, IDS, input=options["input"], classes=classes).columns
+    else:
+        names = by_class(names, range(len(names)) if classes is None else classes, None) or names
+    return columns_of(frame, names), names
+
+
 def of_frame(frame: Any) -> Named:
     """Return the columns of a table as NumPy arrays; columns of lists are N×K."""
     if isinstance(frame, Mapping):

@@ -13,8 +13,9 @@ import numpy as np
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats
-from attemper.calibrators.base import Calibrator, method_of, reads_like
+from attemper.calibrators.base import Calibrator
 from attemper.calibrators.label_model import Noise
+from attemper.calibrators.registry import method_of, reads_like
 from attemper.data.arrays import to_numpy
 from attemper.data.doubts import was_fitted_on
 from attemper.data.scores import Scores

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attemper._result import Estimate
-from attemper.calibrators.base import method_of
+from attemper.calibrators.registry import method_of
 from attemper.comparison import IN_USE
 from attemper.data.checking import flags_of
 from attemper.data.reading import Read, ReadOptions
