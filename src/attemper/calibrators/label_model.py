@@ -20,8 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
-from scipy.special import betainc, betaincinv, betaln, expit, logit, logsumexp
+from scipy.special import betainc, betaincinv, expit, logit
 
 from attemper._typing import Floats, Labels
 from attemper.calibrators.temperature import scale_of
@@ -29,7 +28,7 @@ from attemper.data.arrays import prime_step
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels import evidence
-from attemper.kernels.annotators import Annotators, Channel
+from attemper.kernels.annotators import Annotators, Channel, RateLaw, rate_law
 from attemper.kernels.clusters import case_numbers
 from attemper.kernels.evidence import Prior, Rows, ScalePrior, Term
 from attemper.kernels.softmax import SHORT
@@ -50,7 +49,6 @@ MAX_ELEMENTS, MIN_ROWS = 1 << 16, 1000  # of logits that are enough for rates, b
 FLOOR_PROBABILITY, FLOOR_SHAPE = 0.5, (0.5, 20.0)  # of the network's own floor: that there is one, and its Beta law
 FLOORS = np.array([0.25, 0.08, 0.025, 0.007, 0.0015, 0.0])
 OWN_FLOOR = 0.001  # that is left of it where the labels' share is unknown: a confident error need not be theirs
-FINE = np.linspace(logit(1e-5), logit(0.85), 400)  # log-odds of rates at which the posterior is summed
 ASTRAY = 0.01  # gradient for each sample of a fit that went astray, and is begun anew
 
 NOISE_PROBABILITY, NOISE_SHAPE = 0.75, (1.0, 4.0)  # that labels have errors at all, and of their rate
@@ -164,33 +162,6 @@ class Samples:
         if self.case is not None:
             size = (np.bincount(self.case, size) / np.maximum(np.bincount(self.case), 1))[self.case]
         return case_numbers(size) % FOLDS
-
-
-class RateLaw(NamedTuple):
-    """Posterior of a rate: its values, their probabilities (what is missing is that of zero), and the log-evidence."""
-
-    rate: Floats
-    weight: Floats
-    log_evidence: float
-
-    @property
-    def mean(self) -> float:
-        """Posterior mean."""
-        return float(self.weight @ self.rate)
-
-
-def rate_law(rates: Floats, log_evidence: Floats, shape: tuple[float, float], probability: float) -> RateLaw:
-    """Posterior of a rate with log-evidence at rates that descend to zero; Beta prior and a spike at zero."""
-    v, values, at_zero = logit(rates[:-1])[::-1], log_evidence[:-1][::-1], log_evidence[-1]
-    rate, (a, b) = expit(FINE), shape
-    curve = PchipInterpolator(v, values)(np.clip(FINE, v[0], v[-1]))
-    small = v[0] > FINE  # below, the likelihood is linear in the rate
-    curve[small] = at_zero + (values[0] - at_zero) * rate[small] / expit(v[0])
-    width = np.log(FINE[1] - FINE[0])
-    log_prior = a * np.log(rate) + b * np.log1p(-rate) - betaln(a, b) + width + np.log(probability)
-    spike = at_zero + np.log(1 - probability) if probability < 1 else -np.inf
-    total = float(logsumexp(np.append(curve + log_prior, spike)))
-    return RateLaw(rate, np.exp(curve + log_prior - total), total)
 
 
 def total_rate(floor: float, rate: float) -> float:

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
 from scipy.sparse import csr_array
-from scipy.special import betaln, digamma, gammaln, log_softmax, logsumexp
+from scipy.special import betaln, digamma, expit, gammaln, log_softmax, logit, logsumexp
 
 from attemper._typing import Floats
 from attemper.kernels.softmax import row_max
@@ -37,6 +38,7 @@ IDLE = 1e-7  # counts of a pair, over the prior's, that change nothing
 SOFTENING = 3.0  # errors go to classes that the network finds similar: by its probabilities at SOFTENING · T
 SPREADS = (1.0, 5.0, 25.0)  # b: errors of a class go to one other, to a few, to many
 SIMILAR = 0.5  # share of B that is drawn from what the network finds similar; the rest goes anywhere
+FINE = np.linspace(logit(1e-5), logit(0.85), 400)  # log-odds of rates at which the posterior is summed
 POOLING = 10.0  # a: how many samples of a class weigh as much as what all classes have in common
 
 
@@ -297,3 +299,30 @@ def _base(z: Floats, weighed: Floats) -> Floats:
     base = SIMILAR * np.where(total > 0, similar / np.where(total > 0, total, 1), even) + (1 - SIMILAR) * even
     np.fill_diagonal(base, 0.0)
     return np.asarray(base / base.sum(axis=1, keepdims=True))
+
+
+class RateLaw(NamedTuple):
+    """Posterior of a rate: its values, their probabilities (what is missing is that of zero), and the log-evidence."""
+
+    rate: Floats
+    weight: Floats
+    log_evidence: float
+
+    @property
+    def mean(self) -> float:
+        """Posterior mean."""
+        return float(self.weight @ self.rate)
+
+
+def rate_law(rates: Floats, log_evidence: Floats, shape: tuple[float, float], probability: float) -> RateLaw:
+    """Posterior of a rate with log-evidence at rates that descend to zero; Beta prior and a spike at zero."""
+    v, values, at_zero = logit(rates[:-1])[::-1], log_evidence[:-1][::-1], log_evidence[-1]
+    rate, (a, b) = expit(FINE), shape
+    curve = PchipInterpolator(v, values)(np.clip(FINE, v[0], v[-1]))
+    small = v[0] > FINE  # below, the likelihood is linear in the rate
+    curve[small] = at_zero + (values[0] - at_zero) * rate[small] / expit(v[0])
+    width = np.log(FINE[1] - FINE[0])
+    log_prior = a * np.log(rate) + b * np.log1p(-rate) - betaln(a, b) + width + np.log(probability)
+    spike = at_zero + np.log(1 - probability) if probability < 1 else -np.inf
+    total = float(logsumexp(np.append(curve + log_prior, spike)))
+    return RateLaw(rate, np.exp(curve + log_prior - total), total)
