@@ -78,9 +78,9 @@ def mass_of(fitted):
 
 
 def test_noise_counts_labels_that_are_actually_wrong():
-    assert error_rate(0.1, 5) == pytest.approx(0.125)
-    assert error_rate(0, 5) == 0
-    assert error_rate("unknown", 5) is None
+    assert error_rate(0.1, 1 / 5) == pytest.approx(0.125)
+    assert error_rate(0, 1 / 5) == 0
+    assert error_rate("unknown", 1 / 5) is None
 
 
 def test_known_share_finds_the_temperature():

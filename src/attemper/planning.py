@@ -17,6 +17,7 @@ from scipy.special import bdtr, betainc, ndtri
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats, Labels
+from attemper.calibrators.label_model import error_rate
 from attemper.data.inputs import as_labels
 from attemper.data.scores import Scores
 from attemper.decisions.certificates import SHARE_AT_FIRST, most_errors, ranks_to_test
@@ -100,14 +101,15 @@ def labels_for_temperature(
     704
     """
     _within("width", width, 1, math.inf)
-    if not 0 <= noise < 1:
-        raise InputError(f"noise={noise!r}: expected a share of at least 0 and below 1", "noise")
     _within("temperature", temperature, 0, math.inf)
     check_share(confidence_level, "confidence_level")
     scores = Scores.of(logits, clusters=clusters)
+    rate = error_rate(noise, scores.chance)
+    if rate is None:
+        raise InputError(f"noise={noise!r}: expected a share. Use one that you consider possible.", "noise")
     h, case = scores.logits, scores.cases
     y = None if labels is None else as_labels(labels, *scores.shape)
-    mean = information_of_t(information(h, temperature, noise * h.shape[1] / (h.shape[1] - 1)).mean(axis=0))
+    mean = information_of_t(information(h, temperature, rate).mean(axis=0))
     if mean <= 1e-12:
         raise InputError(f"logits: at T = {temperature:.4g} labels would not depend on T", "logits")
     if case is not None and y is None:

@@ -55,6 +55,7 @@ class Sketch:
     counts: Floats  # weight of the labels of each class
     correct: float  # weight of the samples whose label has the largest logit
     confidence: float  # sum of the largest probabilities at T = 1
+    guessed: float  # weight that a uniform guess gets right: Σ 1/K, K without masked classes
     nll: Floats  # (nodes,)
     tables: dict[str, Floats]  # those of `TERMS` that were asked for, by name
     t_range: tuple[float, float] = T_RANGE
@@ -92,6 +93,7 @@ class Sketch:
             counts=np.bincount(scores.labels, scores.w, scores.n_classes).astype(np.float64),
             correct=float(total[0, 0]),
             confidence=float(total[0, 1]),
+            guessed=scores.chance * scores.total_weight,
             nll=nll,
             tables=tables,
             t_range=(float(t_range[0]), float(t_range[1])),
@@ -113,6 +115,11 @@ class Sketch:
         return float(self.counts.sum())
 
     @property
+    def chance(self) -> float:
+        """Share of the labels that a uniform guess gets right."""
+        return self.guessed / self.weight
+
+    @property
     def interval(self) -> chebyshev.Interval:
         """The range of log T."""
         return log_range(self.t_range)
@@ -132,7 +139,7 @@ class Sketch:
     @property
     def flat(self) -> bool:
         """Whether the logits of every row are equal, so that T has no effect."""
-        return self.confidence <= self.weight / self.n_classes * (1 + 1e-12)
+        return self.confidence <= self.guessed * (1 + 1e-12)
 
     def __add__(self, other: Sketch) -> Sketch:
         """Sketch of both data sets together."""
@@ -203,7 +210,7 @@ def _positive_samples(scores: Scores) -> int:
     return len(rows if scores.index is None else np.unique(scores.index[rows]))
 
 
-SUMS = ("n_samples", "counts", "correct", "confidence", "nll", "rounding")  # what adds up, beside the tables
+SUMS = ("n_samples", "counts", "correct", "confidence", "guessed", "nll", "rounding")  # what adds up, beside the tables
 
 
 def sketch_scores(scores: Scores, parts: Sequence[str] = PARTS, *, zeros_as: float | None = None) -> Sketch:

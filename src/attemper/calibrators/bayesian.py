@@ -113,7 +113,7 @@ class BayesianTemperatureScaling(Calibrator):
         self.noise, self.prior_centre, self.prior_scale = noise, prior_centre, prior_scale
 
     def _fit(self, scores: Scores) -> Fit:
-        rate = error_rate(self.noise, scores.n_classes)
+        rate = error_rate(self.noise, scores.chance)
         unit, t_range = scale_of(scores, rate)
         truth = self._truth(scores) if rate is None and scores.n_classes <= label_model.MAX_CLASSWISE else None
 
@@ -137,7 +137,8 @@ class BayesianTemperatureScaling(Calibrator):
         """Infer the true classes, with biases of the network and errors of the annotators."""
         samples = Samples.of(scores, None, self._prior())
         found = label_model.account(samples, "unknown", set() if samples.too_few else {"biases"})
-        return Truth(*label_model.true_class_gap(samples, found), found)
+        log_k = float(-np.average(np.log(samples.rows(0.0).guess) * np.ones(len(samples.w)), weights=samples.w))
+        return Truth(*label_model.true_class_gap(samples, found), log_k, found)
 
     def _prior(self) -> ScalePrior:
         if not np.isfinite(self.prior_centre):
@@ -149,7 +150,7 @@ class BayesianTemperatureScaling(Calibrator):
     def _model(self, sketch: Sketch, unit: float = 1.0) -> Model:
         """Return the priors for logits on the scale of those in the sketch, of which ``unit`` is the T that is 1."""
         log_t = label_model.expected(self._prior(), sketch.confidence / sketch.weight, unit)
-        return Model(error_rate(self.noise, sketch.n_classes), log_t)
+        return Model(error_rate(self.noise, sketch.chance), log_t)
 
     def _averaged(self, belief: Belief, sketch: Sketch, whole: Sketch) -> Fit:
         """Average over the posterior; ``sketch`` covers the temperatures that matter, ``whole`` all of them."""
@@ -261,7 +262,7 @@ class Model:
     def believe(self, sketch: Sketch) -> Belief:
         """Return the posterior of T and of the rate of errors, by the tables of a sketch."""
         u, v, parts = _zoomed(sketch, lambda u, v: self.log_posterior(sketch, u, v))
-        at_random = 1 - 1 / sketch.n_classes  # share of wrong ones among labels that are drawn at random
+        at_random = 1 - sketch.chance  # share of wrong ones among labels that are drawn at random
         if self.rate is not None:
             return _belief(self.log_t, sketch, u, parts, WrongLabels.known(self.rate * at_random))
         e, of_e, of_t = expit(v), parts[0].weight.sum(axis=0), parts[0].weight.sum(axis=1)
@@ -303,6 +304,7 @@ class Truth:
 
     gap: float  # mean of h_label − E[h_true class]
     information: float  # how much of a clean label each is worth for T
+    log_k: float  # mean, K without masked classes
     account: Account  # of the labels
 
     def believe(self, model: Model, sketch: Sketch) -> Belief:
@@ -313,7 +315,7 @@ class Truth:
             """NLL(T) + N · gap / T is the NLL of the true classes; N log K that of logits without information."""
             prior, nll = model.log_t.log_density(u), chebyshev.basis(len(sketch.nll), sketch.interval, u) @ sketch.nll
             value = prior - information * (nll + sketch.weight * self.gap * np.exp(-u))
-            useless = prior + np.log(ANY_FLOOR) - information * sketch.weight * np.log(sketch.n_classes)
+            useless = prior + np.log(ANY_FLOOR) - information * sketch.weight * self.log_k
             both = (value, floor), (useless, np.ones(1))
             return [Hypothesis(table, None, weight[:, None], mass) for weight, mass in both]
 

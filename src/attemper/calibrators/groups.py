@@ -18,6 +18,7 @@ import numpy as np
 
 from attemper._typing import Floats, Labels
 from attemper.calibrators.base import Calibrator, Fit
+from attemper.calibrators.label_model import error_rate
 from attemper.calibrators.registry import method_of
 from attemper.data.arrays import row_slices
 from attemper.data.inputs import as_ids
@@ -211,8 +212,8 @@ def _log_scores(common: Map, scores: Scores) -> Scores | None:
 
 def _log_likelihoods(common: Calibrator, scores: Scores, codes: Labels) -> tuple[Floats, Interval]:
     """Return those of each group over the scales that matter, nodes in log τ × groups; of many rows some show which."""
-    plain, k, number = replace(common.map_, input="logits"), common.n_features_in_, np.arange(len(codes))
-    rate = min(float(getattr(common, "noise_", 0.0) or 0.0) * k / (k - 1), 0.98)  # of guesses instead of labels
+    plain, number = replace(common.map_, input="logits"), np.arange(len(codes))
+    rate = error_rate(getattr(common, "noise_", 0.0), scores.chance) or 0.0
     parts = () if rate == 0 else ("uniform",)
 
     def table(interval: Interval, n_nodes: int, step: int = 1) -> Floats:

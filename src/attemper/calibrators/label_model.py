@@ -69,15 +69,17 @@ DENSE, SHOWN = 100, 20  # classes above which so many destinations of each are k
 LEVEL, WORST = 0.95, 5  # of intervals; and confusions that a summary names
 
 
-def error_rate(noise: Noise, n_classes: int) -> float | None:
+def error_rate(noise: Noise, chance: float) -> float | None:
     """Return ε, at which labels are drawn at random where a share ``noise`` is wrong; None where it is unknown.
 
-    >>> error_rate(0.1, 5), error_rate("unknown", 5)
+    ``chance`` is the share of random labels that are right: 1/K.
+
+    >>> error_rate(0.1, 1 / 5), error_rate("unknown", 1 / 5)
     (0.125, None)
     """
     if isinstance(noise, str) and noise == "unknown":
         return None
-    most = 1 - 1 / n_classes
+    most = 1 - chance
     if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 <= noise < most:
         raise InputError(f"noise={noise!r}: expected 'unknown' or a share from 0 to {most:.3g}", "noise")
     return float(min(noise / most, 0.98))
@@ -99,6 +101,7 @@ class Samples:
     masked: NDArray[np.bool_] | None
     prior: Prior
     case: Labels | None  # number of the case that each is of; None: each is one
+    chance: float  # see `error_rate`
 
     @classmethod
     def of(cls, scores: Scores, rate: float | None, log_t: ScalePrior = LOG_T) -> Samples:
@@ -111,7 +114,7 @@ class Samples:
         prior = Prior(log_t, BIASES, SCALES, Term(MATRIX_VARIANCE / k**2), CURVE, TAIL)
         masked, x = np.isneginf(h), centred(h, "mean", np)
         x = np.asfortranarray(x) if k < SHORT else x  # few classes: loops over samples are faster
-        return cls(x, y, w, masked if masked.any() else None, prior, case)
+        return cls(x, y, w, masked if masked.any() else None, prior, case, scores.chance)
 
     @property
     def n_classes(self) -> int:
@@ -169,10 +172,10 @@ def total_rate(floor: float, rate: float) -> float:
     return floor if rate == 0 else 1 - (1 - floor) * (1 - rate)
 
 
-def own_floor(log_s: Floats, w: Floats, k: int, rate: float) -> float:
+def own_floor(log_s: Floats, rows: Rows, rate: float) -> float:
     """Posterior mean of the network's own floor, given the log-probability of each label and the labels' rate."""
-    s, totals = np.exp(log_s), [total_rate(floor, rate) for floor in FLOORS]
-    values = np.array([w @ np.log((1 - e) * s + e / k) if e > 0 else w @ log_s for e in totals])
+    s, w, totals = np.exp(log_s), rows.w, [total_rate(floor, rate) for floor in FLOORS]
+    values = np.array([w @ np.log((1 - e) * s + e * rows.guess) if e > 0 else w @ log_s for e in totals])
     return rate_law(FLOORS, values, FLOOR_SHAPE, FLOOR_PROBABILITY).mean
 
 
@@ -243,7 +246,7 @@ def account(samples: Samples, noise: Noise, terms: set[str]) -> Account:
 
     ``terms`` may hold the biases of the network.
     """
-    rate = error_rate(noise, samples.n_classes)
+    rate = error_rate(noise, samples.chance)
     if rate is None:
         return _unknown(samples, terms)
     rows = samples.rows(samples.prior.log_t.centre, samples.every(MAX_ELEMENTS // 2, MIN_ROWS))
@@ -340,7 +343,7 @@ def _unknown(samples: Samples, terms: set[str]) -> Account:
     right = float(np.average(rows.logits(fit.theta).argmax(axis=1) == rows.y, weights=rows.w))
     network = network_share(rate, fit.total_log_t - samples.prior.log_t.centre, right, k)
     below = np.cumsum(np.append(1 - found.law.weight.sum(), found.law.weight))
-    at_random = (k - 1) / k  # share of wrong ones among labels that are drawn at random
+    at_random = 1 - samples.chance  # share of wrong ones among labels that are drawn at random
     wrong = WrongLabels.found(rate * at_random, shares * at_random, below, network)
     fit = fit._replace(channel=Channel(rate))
     return Account(fit, found.log_t_variance, None, remaining_floor(rate, network), wrong)
@@ -383,7 +386,7 @@ def _confused(
         for _ in range(4):
             z = rows.logits(fit.theta)
             annotators = Annotators.fit(z, rows.y, rows.w, annotators)
-            cost = float(rows.w @ fit.channel.apply(z, rows.y).log_likelihood) - fit.evidence
+            cost = float(rows.w @ fit.channel.apply(z, rows.y, rows.guess).log_likelihood) - fit.evidence
             found.append((annotators.log_evidence - cost, fit, annotators))
             start = fit._replace(channel=Channel(0.0, annotators.moments()[0]))
             last, fit = fit, evidence.maximise(rows, samples.prior, start, terms, rounds=10, tolerance=1e-1)
@@ -408,7 +411,7 @@ def true_class_gap(samples: Samples, account: Account) -> tuple[float, float]:
     """Return the mean of h_label − E[h_true class], and how much of a clean label each is worth for T."""
     part = samples.every(MAX_ELEMENTS, MIN_ROWS)
     rows = samples.rows(account.fit.log_t, part)
-    state = account.fit.channel.apply(rows.logits(account.fit.theta), rows.y)
+    state = account.fit.channel.apply(rows.logits(account.fit.theta), rows.y, rows.guess)
     true, h = state.p + state.d, samples.x[part]  # posterior of the true class
     gaps = h[np.arange(len(h)), rows.y] - np.vecdot(true, h)
     return float(rows.w @ gaps) / float(rows.w.sum()), worth_for_t(rows, account.fit)
@@ -422,5 +425,7 @@ def worth_for_t(rows: Rows, fit: evidence.Optimum) -> float:
     z = rows.logits(fit.theta)
     if fit.channel.matrix is not None:
         return float(np.average(fit.channel.apply(z, rows.y).info, weights=rows.w))
+    if rows.masked is not None:
+        z[rows.masked] = -np.inf
     noisy, clean = (float(rows.w @ information(z, 1.0, rate)[:, 0]) for rate in (fit.channel.rate, 0.0))
     return noisy / max(clean, 1e-300)

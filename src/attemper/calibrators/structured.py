@@ -107,12 +107,14 @@ def fit_structure(samples: Samples, given: Account, terms: set[str]) -> Structur
     within = found.log_t_std**2 * few.w.sum() / rows.w.sum()
     found = found._replace(log_t_std=float(np.sqrt(within + given.log_t_variance)))
     if found.channel.rate > 0:  # the curvature of the search counts a label by how far it decides what is true
-        within *= np.average(found.channel.apply(z, few.y).info, weights=few.w) / label_model.worth_for_t(few, found)
+        within *= np.average(found.channel.apply(z, few.y, few.guess).info, weights=few.w) / label_model.worth_for_t(
+            few, found
+        )
     log_t_std = float(np.sqrt(within + given.log_t_variance))
     if mass is None:
-        mass = own_floor(Channel().apply(z, few.y).log_likelihood, few.w, k, given.rate or 0.0)
+        mass = own_floor(Channel().apply(z, few.y).log_likelihood, few, given.rate or 0.0)
     if many:  # their number of effective parameters has to do
-        held_out = found.channel.apply(z, few.y).log_likelihood - found.effective / rows.w.sum()
+        held_out = found.channel.apply(z, few.y, few.guess).log_likelihood - found.effective / rows.w.sum()
     scale = float(np.exp(-found.log_t))
     weight = found.theta[:, 0] + 1 if rows.features is None else np.eye(k) + found.theta[:, :k]
     bends = found.theta[:, k] if "curve" in terms else None
@@ -130,7 +132,7 @@ def _held_out(few: Rows, found: evidence.Optimum, prior: Prior, fold: Labels) ->
     for k in range(count):
         part = evidence.polish(few.only(fold != k), found, prior, tolerance=1e-4, rounds=3)
         own = few.only(fold == k)
-        value[fold == k] = found.channel.apply(own.logits(part.theta), own.y).log_likelihood
+        value[fold == k] = found.channel.apply(own.logits(part.theta), own.y, own.guess).log_likelihood
     return value
 
 
@@ -153,7 +155,7 @@ def better_and_simpler(samples: Samples, found: Structure, rate: float | None) -
     x = rows.x if rows.masked is None else np.where(rows.masked, -np.inf, rows.x)
 
     def values(log_t: float, labels: Channel = channel) -> Floats:
-        return labels.apply(np.maximum(x * np.exp(-log_t), -1e30), rows.y).log_likelihood
+        return labels.apply(np.maximum(x * np.exp(-log_t), -1e30), rows.y, rows.guess).log_likelihood
 
     best = minimize_scalar(
         lambda u: -float(rows.w @ values(u)) - samples.prior.log_t.log_density(u),
@@ -237,7 +239,7 @@ class StructuredScaling(Calibrator):
         total = scores.total_weight
         if self.structure not in STRUCTURES:
             raise InputError(f"structure={self.structure!r}: expected one of {', '.join(STRUCTURES)}", "structure")
-        rate = error_rate(self.noise, scores.n_classes)
+        rate = error_rate(self.noise, scores.chance)
         if len(scores) >= 10 and 0 < total < LIGHT * len(scores) and scores.clusters is None:
             warn(f"sample_weight: 1 counts as one sample, these add up to {total:g}; are they shares?")
         everything, k = Samples.of(scores, rate), scores.n_classes

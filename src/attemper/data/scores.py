@@ -290,6 +290,14 @@ class Scores:
         return self._h(slice(0, len(self))).astype(np.float64, copy=False)
 
     @cached_property
+    def chance(self) -> float:
+        """Share of the labels that a uniform guess gets right: 1/K, K without classes that are masked."""
+        if not self.masked:
+            return 1 / self.n_classes
+        nearly_equal = np.array([1e-20 / max(self.bound, 1.0)])  # all logits that are not masked
+        return float(self.backend.confidences(nearly_equal)[1]) / self.total_weight
+
+    @cached_property
     def cases(self) -> Labels | None:
         """Number of the cluster that each row is of, from 0; None where rows are cases of their own."""
         return None if self.clusters is None else case_numbers(self.clusters)

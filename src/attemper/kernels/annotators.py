@@ -57,11 +57,12 @@ class Channel(NamedTuple):
     rate: float = 0.0
     matrix: Floats | None = None
 
-    def apply(self, z: Floats, y: Ints) -> State:
-        """Return the log-likelihood of each label, with its derivatives."""
+    def apply(self, z: Floats, y: Ints, guess: Floats | float | None = None) -> State:
+        """Return the log-likelihood of each label, with its derivatives; ``guess`` is 1/K without masked classes."""
         n, k = z.shape
+        wrong = self.rate * (1 / k if guess is None else guess)
         if k == 2 and self.matrix is None:
-            return self._of_two(z, y)
+            return self._of_two(z, y, wrong)
         rows = np.arange(n)
         p = z - row_max(z)[:, None]
         at = p[rows, y]
@@ -79,12 +80,12 @@ class Channel(NamedTuple):
             q -= p
             return State(np.log(likelihood), p, q, info)
         right = (1 - self.rate) * np.exp(log_s)
-        share = right / (right + self.rate / k) if self.rate > 0 else np.ones(n)  # of labels that are not a guess
+        share = right / (right + wrong) if self.rate > 0 else np.ones(n)  # of labels that are not a guess
         d = p * -share[:, None]
         d[rows, y] += share
-        return State(np.log(right + self.rate / k) if self.rate > 0 else log_s, p, d, share)
+        return State(np.log(right + wrong) if self.rate > 0 else log_s, p, d, share)
 
-    def _of_two(self, z: Floats, y: Ints) -> State:
+    def _of_two(self, z: Floats, y: Ints, wrong: Floats | float) -> State:
         """Do the same with one logarithm of the odds for each sample, three times as fast."""
         second = y == 1
         gap = z[:, 1] - z[:, 0]
@@ -94,7 +95,7 @@ class Channel(NamedTuple):
         s, missed = np.where(ahead, big, small), np.where(ahead, small, big)
         if self.rate > 0:
             right = (1 - self.rate) * s
-            likelihood = right + self.rate / 2
+            likelihood = right + wrong
             share, value = right / likelihood, np.log(likelihood)
         else:
             share, value = np.ones(len(y)), np.where(ahead, 0.0, -np.abs(gap)) - np.log1p(e)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,6 +174,12 @@ class Rows:
         masked, features = (None if a is None else a[rows] for a in (self.masked, self.features))
         return Rows(self.x[rows], self.y[rows], self.w[rows], masked, features)
 
+    @cached_property
+    def guess(self) -> Floats | float:
+        """Probability of a class if any is as likely that is not masked."""
+        k = self.x.shape[1]
+        return 1 / k if self.masked is None else np.asarray(1 / (k - self.masked.sum(axis=1)))
+
     def change(self, v: Floats) -> Floats:
         """Return z − x, which is linear in Θ."""
         return self.x * v[:, 0] + v[:, 1] if self.features is None else self.features @ v.T
@@ -287,7 +293,7 @@ def maximise(
     closed: dict[str, Any] = {name: FIXED for name in TERMS if name not in terms}
     precisions = start.precisions._replace(**closed)
     count, change, gained = 0, np.inf, np.inf
-    state = channel.apply(rows.logits(theta), rows.y)
+    state = channel.apply(rows.logits(theta), rows.y, rows.guess)
     while count < rounds:
         count += 1
         penalty = Penalty(precisions.array(shape), start.log_t, prior.log_t)
@@ -336,7 +342,7 @@ def polish(
     few = rows if sample is None else sample
     share = float(rows.w.sum() / few.w.sum())
     hessian: tuple[Operator, Floats, Penalty, Operator] | None = None
-    state = fit.channel.apply(rows.logits(theta), rows.y)
+    state = fit.channel.apply(rows.logits(theta), rows.y, rows.guess)
     while True:
         gradient = rows.gradient(state) - penalty.gradient(theta)
         before, norm = norm, _norm(gradient, rows)
@@ -344,7 +350,7 @@ def polish(
             break
         count += 1
         if hessian is None or norm > 0.2 * before:  # the curvature of before is not good enough any more
-            here = state if few is rows else fit.channel.apply(few.logits(theta), few.y)
+            here = state if few is rows else fit.channel.apply(few.logits(theta), few.y, few.guess)
             r = few.w * here.info * share
             hessian = few.curvature(here.p, r), theta, penalty, _inverse(few.blocks(here.p, r), penalty.array)[0]
         theta, state, gained, value = _step(rows, theta, fit.channel, penalty, state, _solve(*hessian, gradient, 1e-2))
@@ -363,7 +369,7 @@ def _step(
     size = 1.0
     for _ in range(25):
         new = theta + size * step
-        there = channel.apply(rows.logits(new), rows.y)
+        there = channel.apply(rows.logits(new), rows.y, rows.guess)
         value = float(rows.w @ there.log_likelihood) - penalty(new)
         if value >= before - 1e-10 * abs(before):
             return new, there, value - before, value
