@@ -9,6 +9,7 @@ from scipy.stats import t as student
 
 from attemper.calibrators.bayesian import BayesianTemperatureScaling
 from attemper.calibrators.label_model import error_rate
+from attemper.calibrators.structured import StructuredScaling
 from attemper.calibrators.temperature import scale_of
 from attemper.data.scores import Scores
 from attemper.errors import EdgeWarning, InputError
@@ -178,3 +179,27 @@ def test_wrong_labels_do_not_change_the_unit_of_t():
     scores = Scores.of(10 * h, y)
     assert scale_of(scores)[0] > 1
     assert scale_of(scores, None)[0] == scale_of(scores, 0.6)[0] == 1
+
+
+@pytest.mark.parametrize("method", [BayesianTemperatureScaling, StructuredScaling])
+@pytest.mark.parametrize("noise", [0.2, "unknown"])
+def test_a_random_label_is_one_of_those_classes_that_are_not_masked(method, noise):
+    rng, data = np.random.default_rng(0), draw(20_000, 10)
+    k = rng.integers(2, 11, len(data.y))
+    h = np.where(np.arange(10) < k[:, None], data.h, -np.inf)
+    y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
+    y = np.where(rng.random(len(y)) < 0.2, (y + 1 + (rng.random(len(y)) * (k - 1)).astype(int)) % k, y)
+    low, high = method(noise=noise).fit(h, y).temperature_interval_
+    assert low < 2 < high < 1.3 * low
+
+
+@pytest.mark.parametrize("noise", [0.2, "unknown"])
+def test_columns_that_are_masked_throughout_do_not_count(noise):
+    data = draw(5000, 3, noise=0.2)
+    h = np.concatenate([data.h, np.full((5000, 5), -np.inf)], axis=1)
+    few, many = (
+        BayesianTemperatureScaling(noise=noise).fit_sketch(Sketch.of(Scores.of(x, data.y))) for x in (data.h, h)
+    )
+    assert few.noise_ == pytest.approx(0.2, abs=0.03)
+    for name in ("temperature_", "noise_"):
+        assert getattr(many, name) == pytest.approx(getattr(few, name), rel=1e-6)

@@ -6,6 +6,7 @@ import re
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -198,3 +199,34 @@ def test_print():
     for number in (cal.temperature_, *cal.temperature_interval_, 100 * cal.noise_, cal.report_.nll):
         assert np.abs(np.array(shown) / number - 1).min() < 0.01
     assert str(attemper.TemperatureScaling()) == "TemperatureScaling()"
+
+
+def test_columns_of_a_frame_are_those_of_the_classes_in_any_order():
+    data = draw(400, 12)
+    order = sorted(range(12), key=str)
+    cal = attemper.TemperatureScaling().fit(data.h, data.y)
+    for prefix in ("logit_", ""):
+        frame = pd.DataFrame(data.h[:, order], columns=[f"{prefix}{k}" for k in order])
+        np.testing.assert_array_equal(cal.predict(frame), cal.predict(data.h))
+        assert attemper.TemperatureScaling().fit(frame, data.y).temperature_ == cal.temperature_
+
+
+def test_partial_fit_remembers_classes_and_columns():
+    data, names = draw(600, 3), [1, 2, 3]
+    later = data.y > 0
+    whole = attemper.TemperatureScaling(classes=names).fit(data.h, data.y + 1)
+    frame = pd.DataFrame(data.h, columns=["logit_1", "logit_2", "logit_3"])
+    cal = attemper.TemperatureScaling().partial_fit(frame[~later], data.y[~later] + 1, classes=names)
+    cal.partial_fit(data.h[later], data.y[later] + 1)
+    assert cal.temperature_ == pytest.approx(whole.temperature_, rel=1e-8)
+    assert cal.read_.columns == tuple(frame.columns)
+
+
+def test_whether_a_low_logit_is_a_mask_does_not_depend_on_other_rows():
+    data = draw(900, 3)
+    masked = np.array([[2.0, -1e4, 1.0]])
+    for scale in (1.0, 1e4):  # in the fit nothing was so low; or much was
+        cal = attemper.BayesianTemperatureScaling().fit(scale * data.h, data.y)
+        alone, among = cal.predict_proba(masked), cal.predict_proba(np.concatenate([masked, scale * data.h]))
+        np.testing.assert_array_equal(alone[0], among[0])
+        assert (alone[0, 1] == 0) == (scale == 1)

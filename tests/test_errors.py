@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
 import attemper
 from attemper import FileError, InputError, MissingExtraError, Scores, read, tokens
@@ -131,6 +132,15 @@ INPUT = {
     "a misspelt method": (lambda: attemper.compare((H, Y), methods=["bayse"]), "methods"),
     "cases of a pilot alone": (lambda: attemper.planning.labels_for_temperature(H, width=2, clusters=WHO), "labels"),
     "rows of VAL": (lambda: attemper.compare((H, Y), (H, Y), allow_shared=True), "test"),
+    "the one column of the first class": (lambda: read({"prob_cat": P[:, 0]}, classes=["cat", "dog"]), "classes"),
+    "more wrong labels than chance": (
+        lambda: attemper.planning.labels_for_temperature(H[:, :2], width=2, noise=0.6),
+        "noise",
+    ),
+    "groups of a classifier": (
+        lambda: attemper.CalibratedClassifier(GaussianNB(), attemper.GroupedCalibrator("ts")).fit(H, Y),
+        "method",
+    ),
     "votes of nobody": (lambda: attemper.label_shares([[-1, -1]], n_classes=2), "votes"),
 }
 

@@ -123,3 +123,10 @@ def test_the_nll_of_the_fit_is_weighted():
     cal = fitted(sample_weight=1 + DATA.w)
     losses = -np.log(cal.predict_proba(H, groups=SITE)[np.arange(N), Y])
     assert cal.report_.nll == pytest.approx(np.average(losses, weights=1 + DATA.w), rel=1e-9)
+
+
+def test_few_cases_have_wider_intervals_of_groups():
+    few = np.arange(N) % 4
+    alone, cases = (GroupedCalibrator("ts").fit(H, Y, groups=SITE, clusters=c).groups_ for c in (None, few))
+    wider = np.log(np.array(cases.ratio_high) / cases.ratio_low) / np.log(np.array(alone.ratio_high) / alone.ratio_low)
+    assert (wider > 1.3).all()  # of Student's quantile with 3 degrees of freedom: 1.6

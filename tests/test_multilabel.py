@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import attemper
 from attemper.calibrators.multilabel import MultiLabelCalibrator
 from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, InputError
@@ -138,3 +139,13 @@ def test_entries_to_be_ignored_are_unknown():
               ((known, None), (np.nan_to_num(known, nan=-1), -1))]  # fmt: skip
     slopes = [MultiLabelCalibrator().fit(scores).slope_ for scores in fitted]
     np.testing.assert_array_equal(*slopes)
+
+
+def test_a_probability_that_rounds_to_1_has_its_loss_after_the_fit_too():
+    x = np.where(np.arange(400)[:, None] == 0, [45.0, 0.0], np.random.default_rng(0).normal(size=(400, 2)))
+    y = np.random.default_rng(1).random(x.shape) < 1 / (1 + np.exp(-x))
+    y[0] = False
+    cal = attemper.fit(x[200:], y[200:].astype(float), multi_label=True)
+    found = attemper.evaluate((x[:200], y[:200].astype(float)), cal, metrics=["nll"])
+    assert np.isfinite(found.after["nll"].value)
+    assert found.before["nll"].value > 45 / 400

@@ -186,6 +186,17 @@ def test_other_precisions(method, dtype, tmp_path):
     np.testing.assert_allclose(p, cal.predict_proba(h.astype(float)), atol=1e-12 if dtype == np.float64 else 2e-3)
 
 
+@pytest.mark.parametrize("method", ["ts", "bayes"])
+def test_half_precision_keeps_the_prediction(method, tmp_path):
+    data = draw(500, K, t=9.0)
+    cal = METHODS[method]().fit(data.h, data.y)
+    model = net(dtype=np.float16)
+    cal.to_onnx(tmp_path / "out.onnx", model)
+    x = 0.01 * np.random.default_rng(0).normal(size=(900, 6)).astype(np.float16)  # logits next to each other
+    h, p = run(model, {"x": x})[0], run(tmp_path / "out.onnx", {"x": x}, "probabilities")[0]
+    assert (p.argmax(axis=1) == h.argmax(axis=1)).mean() > 0.99  # onnxruntime may keep more digits of h in between
+
+
 @pytest.mark.parametrize("method", ["ts", "matrix", "isotonic"])
 def test_classes_of_images_and_texts(method, tmp_path):
     cal, path = fitted(method, K), tmp_path / "out.onnx"

@@ -227,3 +227,11 @@ def test_adapting_counts_cases_of_the_validation_data():
     with pytest.raises(LabelShiftError):  # sixty rows are not like 3000
         cal.adapt(new, validation=(h, y))
     assert cal.adapt(new, validation=Scores.of(h, y, clusters=many)).adapted_.n_cases == 3000
+
+
+def test_intervals_of_adapted_priors_count_the_cases_of_the_validation_data():
+    cal, new, many = TemperatureScaling().fit(*shifted(2000)), shifted(3000, seed=1)[0], np.repeat(np.arange(200), 10)
+    h, y = shifted(200, seed=2)
+    alone = cal.adapt(new, validation=(h, y)).adapted_
+    cases = cal.adapt(new, validation=Scores.of(h[many], y[many], clusters=many)).adapted_
+    assert cases.high - cases.low == pytest.approx(alone.high - alone.low, rel=0.3)

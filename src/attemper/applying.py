@@ -226,7 +226,11 @@ def evaluated(cal: Any, scores: Scores, groups: Any, metrics: Any, confidence_le
         shared: dict[str, Any] = {"by": "label", "clusters": scores.cases, "sample_weight": scores.w}
         shared |= {"metrics": metrics, "confidence_level": confidence_level, "classes": scores.classes}
         before = evaluate(scores.labels, to_numpy(scores.raw(slice(0, len(scores)))), input=scores.input, **shared)
-        return Evaluated(before, None if log_probs is None else evaluate(scores.labels, np.exp(log_probs), **shared))
+        if log_probs is None:
+            return Evaluated(before, None)
+        with np.errstate(divide="ignore"):
+            odds = log_probs - np.log(-np.expm1(log_probs))  # which have all digits where p rounds to 1
+        return Evaluated(before, evaluate(scores.labels, odds, input="logits", **shared))
     grouped = replace(scores, groups=groups)
     found = [Predictions.of_scores(grouped)]
     if log_probs is not None:

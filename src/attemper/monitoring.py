@@ -404,7 +404,7 @@ def monitor_scores(
     A new state begins with the reference. Without one, new cases are compared with those before them.
     """
     content = {key: value for key, value in calibrator.to_dict().items() if key not in ("read", "rule", "params")}
-    digest = hashlib.sha256(msgspec.json.encode(_json.plain(content))).hexdigest()
+    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()
     scores = _counted(scores)
     batch = _arrays(calibrator, scores)
     if (monitor := state) is None:
@@ -420,6 +420,9 @@ def monitor_scores(
             if y is None and batch[1] is not None:
                 raise InputError("reference: expected labels, as the data have them. Use labels=….", "reference")
             monitor = MonitorReport.from_reference(log_p, None if batch[1] is None else y, clusters, **about)
+            monitor = replace(monitor, fed=tuple(reference.sha256.values()))
+    elif reference is not None and not {*reference.sha256.values()} <= {*monitor.fed}:
+        raise InputError("reference: the state began with another, or none. Use a new state.", "reference")
     if alpha not in (None, monitor.alpha):
         raise InputError(f"alpha: the state has {monitor.alpha:g}. Use the same.", "alpha")
     if was_fitted_on(calibrator, scores):

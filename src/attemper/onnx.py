@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._version import __version__
+from attemper.data.arrays import settled
 from attemper.data.inputs import two_columns
 from attemper.errors import FileError, InputError, NotFittedError, listed, require, warn
 from attemper.maps import Map, normalised
@@ -242,6 +243,8 @@ def _splice(model: Any, place: Place, calibrator: Any) -> None:
         dims = [*dims, 1] if len(dims) == 1 else dims
         dims[place.axis] = 2
     probs = trace.astype(_traced(trace, x, calibrator, place, graph), place.dtype)
+    if "16" in place.dtype and not calibrator.map_.independent:
+        probs = settled(probs, x, trace)
     if place.axis != -1:
         probs = trace.node("Transpose", probs, perm=np.argsort(order).tolist())
     trace.nodes.append(onnx.helper.make_node("Identity", [probs.name], [OUTPUT], name=f"attemper/{OUTPUT}"))
@@ -623,8 +626,8 @@ class _Trace:
     def matmul(self, x: Any, matrix: Any) -> Any:
         return self.node("MatMul", x, matrix)
 
-    exp, log, abs, sqrt, tanh = (_function(kind) for kind in ("Exp", "Log", "Abs", "Sqrt", "Tanh"))
-    max, min, mean = (_reduction(kind) for kind in ("ReduceMax", "ReduceMin", "ReduceMean"))
+    exp, log, abs = (_function(kind) for kind in ("Exp", "Log", "Abs"))
+    max = _reduction("ReduceMax")
     sum, argmax = _reduction("ReduceSum", OPSET), _reduction("ArgMax")
 
     def maximum(self, x: Any, y: Any) -> Any:

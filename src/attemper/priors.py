@@ -182,7 +182,8 @@ def adapt(
 
     new = scores_of(X, groups=groups, clusters=clusters)
     probs = to_numpy(calibrator.predict_proba(new))
-    old, n, k = getattr(calibrator, "priors_", None), calibrator.report_.n_samples, calibrator.n_features_in_
+    report, old, k = calibrator.report_, getattr(calibrator, "priors_", None), calibrator.n_features_in_
+    n = report.n_cases or report.n_samples
     labelled = None if old is None else old > 0
     if validation is not None:
         if not isinstance(validation, Scores) and not (isinstance(validation, tuple) and len(validation) == 2):
@@ -191,7 +192,8 @@ def adapt(
             raise InputError("validation: expected Scores, which have groups. Use attemper.read.", "validation")
         val = scores_of(*(validation if isinstance(validation, tuple) else (validation,)))
         before = to_numpy(calibrator.predict_proba(val))
-        old, n, labelled = before.mean(axis=0), len(val), np.bincount(val.labels, minlength=k) > 0
+        n = len(val) if val.cases is None else int(val.cases.max()) + 1
+        old, labelled = before.mean(axis=0), np.bincount(val.labels, minlength=k) > 0
     if old is None:
         raise InputError("validation: expected data with labels, (X, y)", "validation")
     found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=new.clusters)

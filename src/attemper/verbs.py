@@ -24,7 +24,7 @@ from attemper.data.checking import check
 from attemper.data.doubts import was_fitted_on
 from attemper.data.files import expand, pieces
 from attemper.data.frames import IDS
-from attemper.data.reading import Read, is_paths, is_table, read, remembered
+from attemper.data.reading import Read, ReadOptions, is_paths, is_table, read, remembered
 from attemper.data.scores import Scores
 from attemper.errors import InputError, listed, nearest, warn
 from attemper.parallel import sketch_files, zeros_of_files
@@ -232,7 +232,7 @@ def evaluate(
     metrics : names, optional
         Such as accuracy, nll, brier, ece.
     by : array; for frames and files a name, optional
-        Evaluate each group of this column, too; by default those of `groups`.
+        Evaluate each group of this column, too; by default those of ``groups``, or of `Scores` that have them.
     confidence_level : float
         Level of the intervals.
     labels, **reading
@@ -251,7 +251,7 @@ def evaluate(
     """
     cal = None if calibrator is None else as_fitted(calibrator)
     options = fill(cal, data, {"labels": labels, **reading})
-    by = reading.get("groups") if by is None else by
+    by = reading.get("groups", data.groups if isinstance(data, Scores) else None) if by is None else by
     grouped, twice = {**options, "groups": by}, isinstance(cal, GroupedCalibrator)  # whose groups may be others
     try:
         scores = read(data, **(options if by is None or twice else grouped))
@@ -386,8 +386,11 @@ def decide(
         coverage=coverage, by=by, guarantee_level=guarantee_level, seed=seed,
         unit=unit or "cluster",
     )  # fmt: skip
-    if cal is None and decision.calibrator is not None:
-        _remembering(decision.calibrator, val, options, scores[0])
+    ruled = decision.calibrator
+    if ruled is not None and cal is None:
+        _remembering(ruled, val, options, scores[0])
+    elif ruled is not None and ruled._needs_groups and isinstance(options.get("groups"), str):
+        ruled.read_ = replace(getattr(cal, "read_", ReadOptions()), groups=options["groups"])
     return decision
 
 
@@ -428,8 +431,6 @@ def monitor(
     before = None if reference is None else read(reference, **fill(cal, reference, shared))
     for batch in expand(data) if is_paths(data) else [data]:
         scores = applying.read_labels_or_none(cal, batch, options)
-        if before is not None and not {*scores.sha256.values()}.isdisjoint(before.sha256.values()):
-            raise InputError(f"data: {batch} is the reference, too. Use new data.", "data")
         known = {"sha256": next(iter(scores.sha256.values())), "name": Path(batch).stem} if is_paths(data) else {}
         state = monitor_scores(cal, scores, state=state, reference=before, alpha=alpha, **known)
     if path is not None:  # once, so that an error in a later file changes nothing

@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 
 from attemper import _json, priors
 from attemper._typing import Floats, InputKind
-from attemper.data.arrays import MASKS_FROM, as_array, has_finite_masks, masks_as_inf, to_numpy
+from attemper.data.arrays import MASKS_FROM, as_array, masks_as_inf, to_numpy
 from attemper.data.doubts import row_marks, warn_of_doubts, warn_of_lost_class
 from attemper.data.frames import by_name, names_of
 from attemper.data.inputs import as_names, two_columns
@@ -169,18 +169,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Add samples to those of earlier calls, and fit again: a sketch is all that is kept, and `save` drops it."""
         if hasattr(self, "map_") and not hasattr(self, "sketch_"):
             warn("partial_fit begins anew: fit and load keep no samples. Use partial_fit for all of them.")
-        options = self._options() if classes is None else self._options() | {"classes": classes}
+        options, before = self._options(), getattr(self, "sketch_", None)
+        read = ReadOptions() if before is None else getattr(self, "read_", ReadOptions())
+        if classes is not None or before is not None:
+            options["classes"] = before.classes if classes is None and before is not None else classes
         if (columns := names_of(X)) is not None:
-            known = self.read_.columns if hasattr(self, "sketch_") and hasattr(self, "read_") else None
-            X, columns = by_name(X, columns, options, known)
+            X, columns = by_name(X, columns, options, read.columns)
+            read = ReadOptions(columns=columns)
         scores = Scores.of(X, y, sample_weight=sample_weight, **options)
         sketch = sketch_scores(scores, self.sketch_parts or (), zeros_as=self.zeros_as)
-        before = getattr(self, "sketch_", None)
         sketch = sketch if before is None else before + sketch
         self.fit_sketch(sketch)
-        self.sketch_ = sketch
-        if columns is not None:
-            self.read_ = ReadOptions(columns=columns)
+        self.sketch_, self.read_ = sketch, read
         return self
 
     def _store(self, fit: Fit, data: Scores | Sketch) -> Self:
@@ -201,6 +201,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.priors_ = data.counts / data.weight
         else:
             self.rows_ = row_marks(data)
+            if data.low <= MASKS_FROM and not data.finite_masks:
+                self.unmasked_ = True  # numbers so low were no masks
             if not data.multi_label:
                 self.priors_ = np.bincount(data.labels, data.w, data.n_classes) / data.total_weight
         for name, value in fit.values.items():
@@ -319,8 +321,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 if not bool(xp.all(xp.max(x, axis=1) > -np.inf)):
                     bad = int((to_numpy(x) == -np.inf).all(axis=1).argmax())
                     raise InputError(f"X: row {bad} is -inf everywhere; some class must be possible", "X")
-                found = bool(xp.any((x <= MASKS_FROM) & (x > -np.inf)))
-                return masks_as_inf(x) if found and has_finite_masks([x]) else x
+                return x if getattr(self, "unmasked_", False) else masks_as_inf(x)
             if bool(low >= 0) and bool(xp.all(xp.abs(xp.sum(x, axis=1) - 1) < SUM_TO_ONE)):
                 warn(f"X: these look like probabilities; the fit had {self.map_.input}.", ProbabilitiesAsLogitsWarning)
         return x

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
+from numbers import Integral
 from typing import Any, Self
 
 import array_api_compat
@@ -66,7 +67,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         response = next((name for name in RESPONSES if hasattr(self.estimator, name)), None)
         if response is None or isinstance(self.estimator, type):
             raise InputError("estimator: expected an instance with decision_function or predict_proba", "estimator")
-        calibrator = method_of(self.method, self.noise).set_params(input=RESPONSES[response], classes=None)
+        calibrator = method_of(self.method, self.noise)
+        if "groups" in calibrator.needs:
+            raise InputError("method: one that needs groups has no place here. Use the method of its groups.", "method")
+        calibrator.set_params(input=RESPONSES[response], classes=None)
         X, y = _checked_rows(X, y)
         n = len(y)
         w = None if sample_weight is None else as_weights(sample_weight, n)
@@ -74,7 +78,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         cv = 5 if self.cv is None else self.cv
         if w is not None and not w.all():
             kept = np.flatnonzero(w)
-            cv = cv if isinstance(cv, int) else _of_kept(_splits(cv, X, y, ids, fit_params.get("groups")), kept, n)
+            cv = cv if isinstance(cv, Integral) else _of_kept(_splits(cv, X, y, ids, fit_params.get("groups")), kept, n)
             X, y, w, ids = (None if a is None else _safe_indexing(a, kept) for a in (X, y, w, ids))
             fit_params = {k: _safe_indexing(v, kept) if np.shape(v)[:1] == (n,) else v for k, v in fit_params.items()}
         rows: Any = slice(None)
@@ -133,9 +137,12 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             warn(f"{type(self.estimator).__name__} takes no sample_weight: only the calibration is weighted")
         return given, split
 
-    def _predicted(self, X: Any, what: str) -> Any:
+    def _check_fitted(self) -> None:
         if not hasattr(self, "calibrator_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+
+    def _predicted(self, X: Any, what: str) -> Any:
+        self._check_fitted()
         return getattr(self.calibrator_, what)(_respond(self.estimator_, X, self.response_method_))
 
     def predict_proba(self, X: Any) -> Any:
@@ -153,6 +160,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def with_priors(self, new: Any, old: Any = None) -> Self:
         """Return this classifier for data with other shares of the classes; see `Calibrator.with_priors`."""
+        self._check_fitted()
         made = copy.copy(self)
         made.calibrator_ = self.calibrator_.with_priors(new, old)
         return made
@@ -198,7 +206,7 @@ def _splits(cv: Any, X: Any, y: NDArray[Any], clusters: Any, groups: Any) -> lis
     """Return rows to train on and rows to hold out, for each fold; no cluster is divided."""
     from sklearn.model_selection import StratifiedGroupKFold, check_cv
 
-    folds = StratifiedGroupKFold(cv) if clusters is not None and isinstance(cv, int) else cv
+    folds = StratifiedGroupKFold(cv) if clusters is not None and isinstance(cv, Integral) else cv
     with warnings.catch_warnings():  # a class with fewer rows than folds is in fewer test parts
         warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
         warnings.filterwarnings("ignore", message="The groups parameter is ignored")

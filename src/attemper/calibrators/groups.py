@@ -20,6 +20,7 @@ from attemper._typing import Floats, Labels
 from attemper.calibrators.base import Calibrator, Fit
 from attemper.calibrators.label_model import error_rate
 from attemper.calibrators.registry import method_of
+from attemper.calibrators.temperature import z95
 from attemper.data.arrays import row_slices
 from attemper.data.inputs import as_ids
 from attemper.data.scores import Scores
@@ -112,7 +113,9 @@ class GroupedCalibrator(Calibrator, wrapper=True):
             least = chebyshev.minima(chebyshev.coefficients(-table.sum(axis=1)[:, None]), interval).at[0]
             interval = Interval(interval.low - float(least), interval.high - float(least))  # of all groups together
         some = slice(None) if scores.index is None else np.unique(scores.index, return_index=True)[1]  # samples once
-        found = group_fit(tuple(ids.tolist()), np.bincount(codes[some], minlength=len(ids)), pool(table, interval))
+        found = group_fit(
+            tuple(ids.tolist()), np.bincount(codes[some], minlength=len(ids)), pool(table, interval), z95(scores)
+        )
         nll = _nll(replace(common, input="logits"), found, scores, codes)
         ok = report.converged and found.error < 0.02
         report = replace(report, nll=nll, converged=ok)
@@ -177,11 +180,11 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         return [f"common: {common.title or common.method}", *common._facts(), *lines]
 
 
-def group_fit(ids: tuple[Any, ...], counts: Any, scales: PooledScales) -> GroupFit:
+def group_fit(ids: tuple[Any, ...], counts: Any, scales: PooledScales, z: float) -> GroupFit:
     """Return what was found of each group; a group that is alone has the common map."""
     alone = len(ids) == 1
     mean = np.zeros(1) if alone else scales.mean
-    reach = scales.reach
+    reach = z * scales.std
 
     def plain(values: Any) -> Any:
         return tuple(np.asarray(values).tolist())

@@ -99,6 +99,7 @@ READ: dict[str, Any] = {
 }
 # By the public function, so the command has no such flag.
 REFUSED = {name: ["multi_label"] for name in ("sketch", "compare", "monitor")}
+REFUSED["sketch"] = ["multi_label", "groups"]
 REFUSED["decide"] = ["multi_label", "axis", "max_pixels"]
 FILE = Annotated[list[str], Parameter(name="FILE", help="Files, or a pattern in quotes.")]
 OPTIONS: dict[str, Any] = {

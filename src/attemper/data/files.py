@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from attemper._json import atomic
 from attemper._typing import PathLike
 from attemper.data.frames import IDS, Layout, Named, layout_of, picked
-from attemper.data.inputs import as_plain
+from attemper.data.inputs import WHOLE, as_plain
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, FileError, InputError, require
 
@@ -305,7 +305,8 @@ def _entries_of(name: str) -> NDArray[Any]:
             return _arrays(name, ".npy")[""]
         lines = _bytes(name).decode("utf-8-sig").splitlines()
     found = np.array(lines, dtype=object)
-    return found.astype(np.int64) if lines and all(line.lstrip("-").isdecimal() for line in lines) else found
+    whole = lines and all(map(WHOLE.fullmatch, lines))
+    return found.astype(np.int64) if whole else found
 
 
 @contextmanager

@@ -64,6 +64,9 @@ def layout_of(
             raise InputError(f"classes: the columns {listed(chosen)} have other names. Use columns=[…].", "classes")
         chosen = own or chosen
     bare = tuple(name.removeprefix(prefix) if prefixed else name for name in chosen)
+    if classes is not None and len(classes) == 2 and bare == (str(classes[0]),):
+        what = f"the one column {chosen[0]} is of {classes[0]!r}; one column is the second class"
+        raise InputError(f"classes: {what}. Use classes={[*classes][::-1]!r}.", "classes")
     keys: dict[str, str | tuple[str, ...]] = {}
     for param in IDS:
         if param in beside or wanted.get(param) is False:
@@ -165,10 +168,12 @@ def by_name(
     classes = options["classes"]
     if known is not None:
         names = known
-    elif any(name.startswith((*KEYS.values(),)) for name in names):
-        names = layout_of(names, IDS, input=options["input"], classes=classes).columns
     else:
-        names = by_class(names, range(len(names)) if classes is None else classes, None) or names
+        kind = None
+        if any(name.startswith((*KEYS.values(),)) for name in names):
+            found = layout_of(names, IDS, input=options["input"], classes=classes)
+            names, kind = found.columns, found.input
+        names = by_class(names, range(len(names)) if classes is None else classes, kind) or names
     return columns_of(frame, names), names
 
 

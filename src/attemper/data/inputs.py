@@ -19,6 +19,7 @@ from attemper.errors import InputError, listed
 
 MAX_WEIGHT = 1e12
 NUMERAL = re.compile(r"-?\d+(\.\d+)?")
+WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")  # numbers that ids may be read as: 007 is another id than 7
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def as_ids(ids: Any, n: int, param: str) -> NDArray[Any]:
         row = next(row for row, entry in enumerate(ids) if is_missing(entry))
         raise InputError(f"{param}: row {row} has no id. Drop these rows or name them.", param)
     texts = {name: _text(name) for name in names}
-    kind = int if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text) for text in texts.values()) else str
+    kind = int if all(map(WHOLE.fullmatch, texts.values())) else str
     return np.array([kind(texts[name]) for name in ids])
 
 

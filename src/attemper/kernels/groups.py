@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev as polynomial
-from scipy.special import logsumexp, ndtri
+from scipy.special import logsumexp
 
 from attemper._typing import Floats
 from attemper.kernels import chebyshev
@@ -43,11 +43,6 @@ class PooledScales(NamedTuple):
     def spread(self) -> float:
         """Posterior mean of s."""
         return float(self.weights @ self.spreads)
-
-    @property
-    def reach(self) -> Floats:
-        """How far 95 % credible intervals of a reach from its mean, as of normal laws."""
-        return float(ndtri(0.975)) * self.std
 
     @property
     def spread_interval(self) -> tuple[float, float]:

@@ -128,10 +128,6 @@ class DeepEnsemble:
         arrays = [self.torch.cat(columns) for columns in zip(*parts)]
         return EnsemblePrediction(*(a.cpu().numpy() if isinstance(X, np.ndarray) else a for a in arrays))
 
-    def predict_proba(self, X: Any) -> Any:
-        """Mean probabilities, `predict(X).probs`."""
-        return self.predict(X).probs
-
     @contextmanager
     def _as_found(self, seed: int) -> Iterator[None]:
         """Run with the modes and random numbers of the passes; then put back what was there, even after an error."""
