@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.naive_bayes import GaussianNB
 
 import attemper
@@ -141,6 +142,20 @@ INPUT = {
         lambda: attemper.CalibratedClassifier(GaussianNB(), attemper.GroupedCalibrator("ts")).fit(H, Y),
         "method",
     ),
+    "noise of any method": (lambda: attemper.compare((H, Y), methods=["ts"], noise=2), "noise"),
+    "a seed below 0": (lambda: attemper.compare((H, Y), methods=["ts"], seed=-1), "seed"),
+    "a seed of text": (lambda: attemper.decide((H, Y), budget=0.2, seed="a"), "seed"),
+    "one case to decide": (lambda: attemper.decide((H, Y), budget=0.2, clusters=np.zeros(N)), "val"),
+    "a bound without a level": (lambda: attemper.decide((H, Y), max_miss=0.1, guarantee_level=None), "guarantee_level"),
+    "a scale of text": (lambda: attemper.fit(H, Y, prior_scale="abc"), "prior_scale"),
+    "a ridge of None": (lambda: attemper.fit(H, Y, method="vector", l2="abc"), "l2"),
+    "bins of text": (lambda: attemper.fit(H, Y, method="histogram", n_bins="abc"), "n_bins"),
+    "shares to monitor": (lambda: attemper.monitor(CAL, (H, P)), "labels"),
+    "columns of several labels": (
+        lambda: read(FRAME, labels="a,b", columns=["logit_cat", "logit_dog"], multi_label=True),
+        "labels",
+    ),
+    "probabilities for a layer": (lambda: ON_PROBS.wrap(torch.nn.Linear(4, 2)), "module"),
     "votes of nobody": (lambda: attemper.label_shares([[-1, -1]], n_classes=2), "votes"),
 }
 

@@ -107,7 +107,8 @@ def probabilities(cal: Any, scores: Scores, *, log: bool = False) -> NDArray[Any
     """Return calibrated probabilities, or their logarithms, as NumPy has them."""
     if isinstance(cal, GroupedCalibrator):
         if scores.groups is None:
-            raise InputError("groups: this calibrator has a map for each group; name the column of their ids", "groups")
+            what = "this calibrator has a map for each group. Name the column of their ids; or use its common_"
+            raise InputError(f"groups: {what}", "groups")
         if new := sorted({*map(str, np.unique(scores.groups).tolist())} - {*map(str, cal.groups_.group)}):
             warn(f"groups: not in the fit, so these get the common map: {listed(new)}")
     return to_numpy(cal.predict_log_proba(scores) if log else cal.predict_proba(scores))

@@ -24,10 +24,11 @@ from attemper._json import plain
 from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
 from attemper.calibrators.base import METHODS, Calibrator
+from attemper.calibrators.label_model import Noise, error_rate
 from attemper.calibrators.registry import method_of, reads_like
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import Scores
-from attemper.errors import AttemperError, InputError, collected_warnings
+from attemper.errors import AttemperError, InputError, check_seed, collected_warnings
 from attemper.metrics.best import can_be_best
 from attemper.metrics.evaluation import Evaluation, evaluate_predictions
 from attemper.metrics.intervals import estimate, mean_of, too_few
@@ -95,7 +96,7 @@ class Comparison(Table):
     val: Scores = field(repr=False, compare=False)
     test: Scores | None = field(repr=False, compare=False)
     folds: Labels | None = field(repr=False, compare=False)  # of each row of VAL; None: not cross-validated
-    noise: float | str = 0  # share of wrong labels that methods were given
+    noise: Noise = 0  # share of wrong labels that methods were given
     files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # SHA-256 of what was read
 
     def __getitem__(self, method: str) -> Row:
@@ -186,7 +187,7 @@ def _as_dict(row: Row) -> dict[str, Any]:
 
 def compare_scores(
     val: Scores, test: Scores | None = None, *, methods: Sequence[str | Calibrator | type[Calibrator]] | None = None,
-    calibrator: Calibrator | None = None, noise: float | str = 0, cv: int = 5, seed: int = 0,
+    calibrator: Calibrator | None = None, noise: Noise = 0, cv: int = 5, seed: int = 0,
 ) -> Comparison:  # fmt: skip
     """Fit each method on ``val``, choose one by cross-validation on ``val``, and evaluate all on ``test``.
 
@@ -219,6 +220,8 @@ def compare_scores(
     ('ts', 1.98)
     """
     _check(val, test, calibrator, cv)
+    check_seed(seed)
+    error_rate(noise, val.chance)
     on_val, on_test = Predictions.of_scores(val), None if test is None else Predictions.of_scores(test)
     folds, reason = _folds(val, on_val.errors, cv, noise, seed)
     rows = {NONE: Row(NONE)}
@@ -265,7 +268,7 @@ def _check(val: Scores, test: Scores | None, calibrator: Calibrator | None, cv: 
             raise InputError(f"{name}: the calibrator in use needs those of TEST. Use {name}=….", name)
 
 
-def _calibrators(methods: Any, noise: float | str, val: Scores) -> dict[str, Calibrator]:
+def _calibrators(methods: Any, noise: Noise, val: Scores) -> dict[str, Calibrator]:
     """Return an unfitted calibrator for each method, by the name of its row."""
     if methods is None:
         methods = [m for m in METHODS if val.n_classes <= MOST_CLASSES.get(m, val.n_classes)]
@@ -285,7 +288,7 @@ def _calibrators(methods: Any, noise: float | str, val: Scores) -> dict[str, Cal
     return found
 
 
-def _folds(val: Scores, errors: float, cv: int, noise: float | str, seed: int) -> tuple[Labels | None, str]:
+def _folds(val: Scores, errors: float, cv: int, noise: Noise, seed: int) -> tuple[Labels | None, str]:
     """Return the fold of each row, clusters undivided; none, and why, where VAL cannot choose."""
     if noise != 0 or cv == 0 or too_few(errors):
         return None, "noise" if noise != 0 else "no cv" if cv == 0 else "few errors"

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from numbers import Real
+from numbers import Integral, Real
 from types import ModuleType
 
 import sklearn.exceptions
@@ -130,7 +130,21 @@ def listed(names: Iterable[object], limit: int = 12) -> str:
 def check_share(value: object, param: str) -> None:
     """Refuse what is not between 0 and 1: of shares, and of levels of confidence."""
     if not isinstance(value, Real) or not 0 < float(value) < 1:
-        raise InputError(f"{param}={value!r}: expected a number between 0 and 1, such as 0.95", param)
+        such = 0.05 if param == "alpha" else 0.95
+        raise InputError(f"{param}={value!r}: expected a number between 0 and 1, such as {such}", param)
+
+
+def check_number(value: object, param: str, low: float, high: float, *, whole: bool = False) -> None:
+    """Refuse what is no number, or lies outside of a range."""
+    kind = Integral if whole else Real
+    if isinstance(value, bool) or not isinstance(value, kind) or not low <= float(value) <= high:
+        what = "a whole number" if whole else "a number"
+        raise InputError(f"{param}={value!r}: expected {what} from {low:g} to {high:g}", param)
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what is no seed of NumPy's and scikit-learn's generators."""
+    check_number(seed, "seed", 0, 2**32 - 1, whole=True)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -435,6 +435,8 @@ def monitor_scores(
 
 def _counted(scores: Scores) -> Scores:
     """Return the rows of weight 1; other weights than 0 and 1 are an error."""
+    if scores.n_samples < len(scores):
+        raise InputError("labels: expected one label for each sample, got shares; use their argmax(axis=1)", "labels")
     if scores.w is None:
         return scores
     if not np.isin(scores.w, (0, 1)).all():
@@ -446,8 +448,6 @@ def _arrays(calibrator: Calibrator, scores: Scores) -> tuple[Floats, Labels | No
     """Return log-probabilities of the map, labels and clusters."""
     if scores.multi_label:
         raise InputError("data: expected classes that exclude each other", "data")
-    if scores.n_samples < len(scores):
-        raise InputError("labels: expected one label a sample, got shares; use their argmax(axis=1)", "labels")
     log_p = np.asarray(to_numpy(calibrator.predict_log_proba(scores)), dtype=np.float64)
     return log_p, scores.labels, scores.clusters
 

@@ -437,9 +437,9 @@ def _classifier_to_onnx(classifier: Any, path: Path) -> Export:
     classes = classifier.classes_
     whole = classes.dtype.kind in "biu"
     names = classes.astype(np.int64) if whole else np.array([str(c) for c in classes], dtype=object)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(names, "classes"))
-    model.graph.node.append(onnx.helper.make_node("ArgMax", [OUTPUT], ["class_number"], axis=-1, keepdims=0))
-    model.graph.node.append(onnx.helper.make_node("Gather", ["classes", "class_number"], ["label"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(names, "attemper/classes"))
+    model.graph.node.append(onnx.helper.make_node("ArgMax", [OUTPUT], ["attemper/class"], axis=-1, keepdims=0))
+    model.graph.node.append(onnx.helper.make_node("Gather", ["attemper/classes", "attemper/class"], ["label"]))
     kind = onnx.TensorProto.INT64 if whole else onnx.TensorProto.STRING
     model.graph.output.insert(0, onnx.helper.make_tensor_value_info("label", kind, ["batch"]))
     return _write(model, path, name, _difference(model, place, calibrator))

@@ -98,6 +98,8 @@ def _remembering(fitted: Calibrator, data: Any, options: Mapping[str, Any], scor
     unused = ("ids",) if fitted._needs_groups else ("ids", "groups")
     fitted.read_ = remembered(data, {name: v for name, v in options.items() if name not in unused}, scores)
     fitted.fitted_on_ = tuple(scores.sha256.values())
+    if len({*fitted.fitted_on_}) < len(fitted.fitted_on_):
+        warn("data: two of the files are equal, so their samples counted twice. Use each file once.")
     return fitted
 
 

@@ -16,7 +16,7 @@ from attemper._typing import Floats, InputKind
 from attemper.calibrators.base import Calibrator, Fit, Report
 from attemper.calibrators.temperature import best_temperature
 from attemper.data.scores import Scores
-from attemper.errors import ConvergenceWarning, InputError, warn
+from attemper.errors import ConvergenceWarning, InputError, check_number, warn
 from attemper.kernels.multinomial import Params, minimise
 from attemper.maps import Affine, Map, centred
 
@@ -74,8 +74,7 @@ class _AffineScaling(Calibrator):
             raise InputError(f"centring={self.centring!r}: expected 'mean', 'none' or 'log_probs'", "centring")
         if self.l2 is None:
             return L2_OF_MANY if n_classes >= MANY_CLASSES and not self.diagonal else L2
-        if not 0 <= self.l2 <= 1e12:
-            raise InputError(f"l2={self.l2!r}: expected a number from 0 (no ridge) to 1e12", "l2")
+        check_number(self.l2, "l2", 0, 1e12)
         return float(self.l2)
 
     def _facts(self) -> list[str]:

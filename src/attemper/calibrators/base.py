@@ -185,8 +185,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _store(self, fit: Fit, data: Scores | Sketch) -> Self:
         """Keep a fit, in place of an earlier one."""
-        if not isinstance(fit, Fit):
-            raise TypeError(f"{type(self).__name__}._fit: expected attemper.Fit, got {type(fit).__name__}")
+        if not isinstance(fit, Fit) or not isinstance(fit.map, Map):
+            got = f"one with a {type(fit.map).__name__}" if isinstance(fit, Fit) else type(fit).__name__
+            raise TypeError(f"{type(self).__name__}._fit: expected attemper.Fit with a Map, got {got}")
         names = data.classes if self.classes is None else self.classes
         classes = np.arange(data.n_classes) if names is None else np.array(as_names(names, data.n_classes))
         for name in [*vars(self)]:
@@ -246,11 +247,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return getattr(self, "read_", ReadOptions()).axis if axis is None else axis
 
     def decide(self, X: Any, *, groups: Any = None) -> Any:
-        """Return what the rule does with each row (`attemper.decide` chooses one): refer or decide, or a set."""
+        """Return what the rule does with each row (`attemper.decide` chooses one): refer or decide, or a set.
+
+        Predictions are names of the classes, as `predict` has them.
+        """
         if getattr(self, "rule_", None) is None:
             raise InputError("calibrator: it has no rule. Use attemper.decide to choose one.", "calibrator")
         probs = self.predict_proba(X, **({"groups": groups} if "groups" in self.needs else {}))
-        return self.rule_.decide(to_numpy(probs), getattr(X, "groups", None) if groups is None else groups)
+        found = self.rule_.decide(to_numpy(probs), getattr(X, "groups", None) if groups is None else groups)
+        return replace(found, prediction=self.classes_[found.prediction])
 
     def _predicted(self, X: Any, axis: int | None, *, log: bool) -> Any:
         self._check_fitted()

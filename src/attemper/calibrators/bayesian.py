@@ -37,7 +37,7 @@ from attemper.calibrators.base import Calibrator, Fit, Report
 from attemper.calibrators.label_model import Account, Confusions, Noise, Samples, WrongLabels, error_rate
 from attemper.calibrators.temperature import Z95, scale_of, z95
 from attemper.data.scores import Scores
-from attemper.errors import ConvergenceWarning, EdgeWarning, InputError, warn
+from attemper.errors import ConvergenceWarning, EdgeWarning, check_number, warn
 from attemper.kernels import chebyshev
 from attemper.kernels.evidence import ScalePrior
 from attemper.maps import Map, Mixture
@@ -141,10 +141,8 @@ class BayesianTemperatureScaling(Calibrator):
         return Truth(*label_model.true_class_gap(samples, found), log_k, found)
 
     def _prior(self) -> ScalePrior:
-        if not np.isfinite(self.prior_centre):
-            raise InputError(f"prior_centre={self.prior_centre!r}: expected a number", "prior_centre")
-        if not 0 < self.prior_scale < np.inf:
-            raise InputError(f"prior_scale={self.prior_scale!r}: expected a positive number", "prior_scale")
+        check_number(self.prior_centre, "prior_centre", -100, 100)
+        check_number(self.prior_scale, "prior_scale", 1e-9, 1e9)
         return ScalePrior(self.prior_centre, self.prior_scale, PRIOR_DF)
 
     def _model(self, sketch: Sketch, unit: float = 1.0) -> Model:

@@ -22,7 +22,7 @@ from attemper._typing import Floats, InputKind, Labels
 from attemper.calibrators.base import Calibrator, Fit, Report
 from attemper.data.arrays import log_odds, row_slices
 from attemper.data.scores import Scores
-from attemper.errors import ConvergenceWarning, InputError, warn
+from attemper.errors import ConvergenceWarning, InputError, check_number, warn
 from attemper.kernels import curves
 from attemper.maps import Curves, Knots, Map, normalised
 
@@ -245,8 +245,7 @@ class HistogramBinning(_KnotsCalibrator):
     def _fit(self, scores: Scores) -> Fit:
         if self.strategy not in ("quantile", "uniform"):
             raise InputError(f"strategy={self.strategy!r}: expected 'quantile' or 'uniform'", "strategy")
-        if int(self.n_bins) != self.n_bins or not 1 <= self.n_bins <= MAX_BINS:
-            raise InputError(f"n_bins={self.n_bins!r}: expected a whole number from 1 to {MAX_BINS}", "n_bins")
+        check_number(self.n_bins, "n_bins", 1, MAX_BINS, whole=True)
         return super()._fit(scores)
 
     def _function(self, problem: Problem) -> Function:

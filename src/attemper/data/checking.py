@@ -123,7 +123,9 @@ def _oddities(scores: Scores, right: float | None) -> Iterator[Finding]:
         names = [str(j) if scores.classes is None else str(scores.classes[j]) for j in rare[:8].tolist()]
         more = "" if len(rare) <= 8 else f" and {len(rare) - 8} more"
         yield Finding(
-            "note", f"fewer than {RARE} labels of {', '.join(names)}{more}.", "bayes needs none of each class."
+            "note",
+            f"fewer than {RARE} labels of {', '.join(names)}{more}.",
+            "bayes does not need them.",
         )
     if right == 1.0:
         yield Finding(

@@ -63,6 +63,8 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
     fix = "Check that the columns are in the order of the classes, and that each label belongs to its row."
     if better:
         names = [(scores.classes or range(k))[i] for i in np.argsort(order)]
+        if scores.classes is None and order[0] == k - 1 and names[:-1] == [*range(1, k)] and (y > 0).all():
+            names[-1] = k  # labels start at 1
         fix = f"With the columns in the order of {names} it is {other.share:.1%}: use classes={names}."
     report(
         f"{source}labels: {found.share:.1%} of the labels have the largest logit of their row, and "
@@ -96,7 +98,8 @@ def _other_order(y: Labels, top: Labels, k: int) -> Labels:
         counts = np.zeros((k, k))
         np.add.at(counts, (y[part], top[part]), 1)
         fits.append(counts)
-    order = np.asarray(linear_sum_assignment(fits[0] + 1e-9 * np.eye(k), maximize=True)[1])
+    likely = np.eye(k) + 0.5 * np.roll(np.eye(k), -1, axis=1)  # where labels show nothing: as it is, or off by one
+    order = np.asarray(linear_sum_assignment(fits[0] + 1e-9 * likely, maximize=True)[1])
     return order if fits[1][np.arange(k), order].sum() > np.trace(fits[1]) else np.arange(k)
 
 

@@ -126,7 +126,8 @@ def reading(path: str, first: int = 0) -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
-        raise FileError(f"{path}: cannot be read ({reason})") from None
+        fix = ". A CSV file needs commas between the columns, and UTF-8" if ".csv" in path else ""
+        raise FileError(f"{path}: cannot be read ({reason}){fix}") from None
 
 
 def entries_beside(options: Options, names: Sequence[str] = ()) -> Named:

@@ -73,6 +73,9 @@ def layout_of(
             continue
         if param == "labels" and multi_label and (own := _label_columns(names, wanted.get(param), bare)):
             keys[param] = own
+        elif param == "labels" and multi_label and wanted.get(param) not in (None, *names):
+            what = f"expected a column label_NAME for each of {listed(bare)}"
+            raise InputError(f"labels: {what}. Use labels='PREFIX' for another prefix.", "labels")
         elif (name := _named_column(names, wanted.get(param), param)) is not None:
             keys[param] = name
     stems = None if len(chosen) == 1 else bare

@@ -24,7 +24,7 @@ from attemper.decisions.outcomes import Outcome, outcome_of
 from attemper.decisions.referral import refer_for_budget, refer_for_costs, refer_for_miss
 from attemper.decisions.rules import Choice, Rule, Shortage
 from attemper.decisions.sets import conformal_sets
-from attemper.errors import InputError, warn
+from attemper.errors import InputError, check_seed, warn
 
 UNTIED = 0.9  # share of different confidences below which ties are no coincidence
 FIT_SHARE = 0.2  # of the cases of VAL, where no calibrator is passed
@@ -108,9 +108,12 @@ def decide_scores(
         if scores is not None and (scores.multi_label or scores.labels is None):
             raise InputError(f"{name}: expected one label for each row; pass (logits, labels), or name them", name)
         if scores is not None and scores.n_samples < len(scores):
-            raise InputError(f"{name}: expected one label a sample, got shares; use their argmax(axis=1)", name)
+            raise InputError(f"{name}: expected one label for each sample, got shares; use their argmax(axis=1)", name)
     if by is not None and coverage is None and not (by == "class" and isinstance(max_miss, Real)):
-        raise InputError(f"by={by!r}: it belongs to coverage, or by='class' to one max_miss for each class", "by")
+        raise InputError(f"by={by!r}: use it with coverage; or by='class' with one number for max_miss", "by")
+    if guarantee_level is None and max_miss is not None:
+        raise InputError("guarantee_level: max_miss needs one. None is for coverage.", "guarantee_level")
+    check_seed(seed)
     for name, given in {"method": method != "bayes", "noise": noise != 0}.items():
         if calibrator is not None and given:
             raise InputError(f"{name}: the calibrator is fitted. Use one of the two.", name)
@@ -161,6 +164,8 @@ def _divided(val: Scores, seed: int) -> tuple[Scores, Scores]:
         parts = [val.with_weights(w.astype(np.float64)) for w in (drawn, counts - drawn)]
         return parts[0].take(drawn > 0), parts[1].take(drawn < counts)
     n = int(case.max()) + 1
+    if n < 2:
+        raise InputError("val: expected two cases or more, got one", "val")
     fitting = np.zeros(n, dtype=bool)
     fitting[rng.permutation(n)[: max(1, round(FIT_SHARE * n))]] = True
     return val.take(fitting[case]), val.take(~fitting[case])

@@ -30,7 +30,7 @@ class Actions:
     """What a rule does with each sample."""
 
     action: NDArray[np.str_]  # "decide", "list" (a few classes remain) or "refer"
-    prediction: Labels  # column of the most probable class, the first when tied
+    prediction: NDArray[Any]  # the most probable class, the first when tied: its column, of a calibrator its name
     confidence: Floats  # its probability
     sets: NDArray[np.bool_] | None = None  # N×K: classes that remain possible, of a rule with sets
 

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from attemper._typing import Floats
 from attemper.data.arrays import row_slices
-from attemper.errors import InputError
+from attemper.errors import InputError, check_number
 from attemper.metrics.predictions import Predictions
 
 MAX_BINS = 100_000
@@ -54,8 +54,7 @@ class Binned:
 
     def __init__(self, p: Predictions, kind: Kind | None, n_bins: int, strategy: Strategy) -> None:
         one_of("strategy", strategy, get_args(Strategy))
-        if isinstance(n_bins, str | bool | None) or n_bins != int(n_bins) or not 1 <= n_bins <= MAX_BINS:
-            raise InputError(f"n_bins={n_bins!r}: expected a whole number from 1", "n_bins")
+        check_number(n_bins, "n_bins", 1, MAX_BINS, whole=True)
         self.p, self.n_bins = p, int(n_bins)
         self.kind: Kind = checked_kind(p, kind, get_args(Kind))
         n_tables = p.n_classes if self.kind in BY_CLASS else 1

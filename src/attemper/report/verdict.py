@@ -228,6 +228,8 @@ def next_steps(summary: Summary) -> list[Statement]:
     grouping = {"groups": read.pop("groups", "NAME")}
     noise = {} if comparison.noise == 0 else {"noise": comparison.noise}
 
+    own = "".join(f", {name}={value!r}" for name, value in read.items())  # what a call in Python must repeat
+
     def code(python: str, command: str, n_files: int, *words: str) -> str:  # who read files may have no Python
         paths = map(shlex.quote, [*files, "test.csv"][:n_files])
         return " ".join(["attemper", command, *paths, *filter(None, words)]) if files else python
@@ -243,7 +245,7 @@ def next_steps(summary: Summary) -> list[Statement]:
         found.append(Statement("Do not use the rule on data like these.", text, typed))
     if not summary.on_test:
         text = "The figures are of validation samples that each fit left out. A test set checks the final calibrator."
-        typed = code("attemper.compare(val, test)", "compare", 2, flags_of(read | noise))
+        typed = code(f"attemper.compare(val, test{own})", "compare", 2, flags_of(read | noise))
         found.append(Statement("Pass a test set.", text, typed))
     off = after.gap.has_interval and (after.gap.low > SMALL or after.gap.high < -SMALL)
     if summary.is_calibrated and off:
@@ -251,16 +253,16 @@ def next_steps(summary: Summary) -> list[Statement]:
         found.append(Statement("Fit on more samples, or on samples like these.", text, fit(summary.calibrator, SAVED)))
     if groups := groups_off(summary):
         text = f"Group {groups[0][0]} is off by {points(groups[0][1])} with one calibration for all."
-        typed = code("attemper.fit(data, groups=…)", "fit", 1, flags_of(grouping | read | noise), f"-o {SAVED}")
+        typed = code(f"attemper.fit(data, groups=…{own})", "fit", 1, flags_of(grouping | read | noise), f"-o {SAVED}")
         found.append(Statement("Fit a calibration for each group.", text, typed))
     if summary.is_calibrated and summary.described != IN_USE:
         text = "Its file is all that new data need."
         typed = fit(summary.calibrator, SAVED, f'comparison.calibrator.save("{SAVED}")')
         found.append(Statement("Save the calibrator and apply it.", text, typed))
     if summary.rule is None and summary.n_errors > 0:
-        text = "A rule decides which cases to refer, and bounds the errors of the others. This page does not."
+        text = "A rule decides which cases to refer, and bounds the errors of the others."
         flags = flags_of({"max_miss": 0.05} | read | noise)
-        typed = code("attemper.decide(val, test, max_miss=0.05)", "decide", 2, flags, f"-o {RULE}")
+        typed = code(f"attemper.decide(val, test, max_miss=0.05{own})", "decide", 2, flags, f"-o {RULE}")
         found.append(Statement("Choose a rule, if wrong predictions cost much.", text, typed))
     better = [name for name in comparison.alternatives if comparison[name].gain.low > 0]
     if not summary.is_calibrated:
