@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 import torch
 
+import attemper
 from attemper import (
     METHODS,
     GroupedCalibrator,
@@ -29,7 +30,7 @@ from attemper import (
 from attemper.applying import tables
 from attemper.data.doubts import was_fitted_on
 from attemper.data.files import sha256_of, write
-from attemper.errors import AttemperWarning, InputError
+from attemper.errors import AttemperWarning, InputError, collected_warnings
 from conftest import draw
 
 N, K = 600, 3
@@ -820,3 +821,58 @@ def test_shares_of_soft_labels_are_not_replaced():
     names = np.array([*"abc"])[Y].reshape(6, 10, 10)
     few = read(H.reshape(6, 10, 10, K), names, axis=-1, classes=[*"abc"], max_pixels=5)
     assert len(few) == 30
+
+
+def test_zeros_of_the_classifier_are_read_alike_by_all_verbs():
+    data = draw(600, 3)
+    p = np.round(data.p, 1)
+    p /= p.sum(axis=1, keepdims=True)
+    before = attemper.evaluate((p, data.y), input="probs", metrics=["nll"])["nll"].value
+    none = attemper.compare((p, data.y), input="probs", methods=["ts"])["none"].nll.value
+    assert before == pytest.approx(none, rel=1e-12)
+    assert np.isfinite(before)
+
+
+def test_evaluate_has_the_groups_of_scores():
+    data = draw(300, 3, groups=2)
+    parts = attemper.evaluate(attemper.read(data.h, data.y, groups=data.group)).before.parts
+    assert [*parts] == [*attemper.evaluate((data.h, data.y), groups=data.group).before.parts]
+
+
+def test_a_rule_by_group_remembers_the_column(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, names = draw(1500, 3, groups=2), ["a", "b", "c"]
+    table = {f"logit_{name}": data.h[:, k] for k, name in enumerate(names)}
+    table |= {"label": np.array(names)[data.y], "site": np.where(data.group == 0, "n", "s")}
+    frame = pd.DataFrame(table)
+    fit(frame[:300]).save("fit.json")
+    decision = attemper.decide(frame[300:1400], calibrator="fit.json", coverage=0.8, by="group", groups="site")
+    decision.calibrator.save("rule.json")
+    assert len(attemper.apply("rule.json", frame[1400:])["set"]) == 100
+
+
+def test_a_reference_is_no_batch_and_stays_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("fit", "first", "other", "june")):
+        data = draw(400, 3, seed=seed)
+        np.savez(f"{name}.npz", logits=data.h, labels=data.y)
+    cal = fit("fit.npz")
+    attemper.monitor(cal, "june.npz", state="s.json", reference="first.npz")
+    for data, reference, param in (("first.npz", None, "data"), ("other.npz", "fit.npz", "reference")):
+        with pytest.raises(InputError) as error:
+            attemper.monitor(cal, data, state="s.json", reference=reference)
+        assert error.value.param == param
+    assert len(attemper.monitor(cal, "other.npz", state="s.json", reference="first.npz").batches) == 2
+
+
+def test_equal_files_and_labels_that_start_at_1_are_warned_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = draw(400, 5)
+    for name in ("a", "b"):
+        np.savez(f"{name}.npz", logits=data.h, labels=data.y)
+    with pytest.warns(attemper.AttemperWarning):
+        fit(["a.npz", "b.npz"])
+    some = data.y < 4  # no label is of the last class
+    with collected_warnings() as found:
+        read(data.h[some], data.y[some] + 1)
+    assert any("classes=[1, 2, 3, 4, 5]" in str(each) for each in found)

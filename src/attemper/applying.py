@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from attemper._result import Columns, Estimate, Table
 from attemper.calibrators import Calibrator, GroupedCalibrator, load
@@ -233,7 +234,8 @@ def evaluated(cal: Any, scores: Scores, groups: Any, metrics: Any, confidence_le
             odds = log_probs - np.log(-np.expm1(log_probs))  # which have all digits where p rounds to 1
         return Evaluated(before, evaluate(scores.labels, odds, input="logits", **shared))
     grouped = replace(scores, groups=groups)
-    found = [Predictions.of_scores(grouped)]
+    as_read = None if scores.zeros_as is None else log_softmax(scores.logits, axis=1)  # zeros as a fit reads them
+    found = [Predictions.of_scores(grouped, as_read)]
     if log_probs is not None:
         found.append(Predictions.of_scores(grouped, log_probs))
     return Evaluated(*(evaluate_predictions(each, metrics, confidence_level) for each in found))
