@@ -11,7 +11,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from attemper.calibrators.attended import AttendedTemperatureScaling
-from attemper.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling, z95
+from attemper.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling, with_effective_weights, z95
 from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
 from attemper.sketches import Sketch
@@ -111,6 +111,14 @@ def test_falls_back_and_says_so_where_the_network_needs_t_below_1():
     assert len(chosen.report_.notes) == 2
 
 
+def test_a_range_without_1_has_no_fallback_to_1():
+    data = draw(2000, t=1.0)
+    with pytest.warns(EdgeWarning):
+        fitted = AttendedTemperatureScaling(t_range=(2, 5)).fit(data.h, data.y)
+    assert fitted.temperature_ == pytest.approx(2)
+    assert not fitted.report_.left_alone
+
+
 def test_edges_and_flat_logits():
     h = draw(50).h
     with pytest.warns(EdgeWarning):
@@ -155,3 +163,12 @@ def test_intervals_of_few_cases_have_students_quantile():
         scores = Scores.of(h, y, clusters=np.arange(60) % n_cases)
         assert z95(scores) == pytest.approx(student.ppf(0.975, n_cases - 1))
     assert z95(Scores.of(h, y)) == pytest.approx(norm.ppf(0.975), rel=1e-6)
+
+
+def test_weights_of_rows_of_a_case_are_repeats():
+    data, counts = draw(300, clusters=3), np.random.default_rng(1).integers(1, 6, 300)
+    rows = np.repeat(np.arange(300), counts)
+    weighted = Scores.of(data.h, data.y, clusters=data.cluster, sample_weight=counts)
+    repeated = Scores.of(data.h[rows], data.y[rows], clusters=data.cluster[rows])
+    found = with_effective_weights(weighted).total_weight
+    assert found == pytest.approx(with_effective_weights(repeated).total_weight, rel=1e-6)

@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from attemper.calibrators.bayesian import BayesianTemperatureScaling
 from attemper.calibrators.label_model import error_rate
 from attemper.calibrators.structured import StructuredScaling
-from attemper.calibrators.temperature import scale_of
+from attemper.calibrators.temperature import Z95, scale_of, with_effective_weights
 from attemper.data.scores import Scores
 from attemper.errors import EdgeWarning, InputError
 from attemper.sketches import Sketch
@@ -203,3 +203,11 @@ def test_columns_that_are_masked_throughout_do_not_count(noise):
     assert few.noise_ == pytest.approx(0.2, abs=0.03)
     for name in ("temperature_", "noise_"):
         assert getattr(many, name) == pytest.approx(getattr(few, name), rel=1e-6)
+
+
+def test_few_clusters_widen_the_interval_as_students_quantile():
+    (h, y), case = draw(3000), np.arange(3000) % 6
+    w = with_effective_weights(Scores.of(h, y, clusters=case)).weights
+    rows, cases = BayesianTemperatureScaling().fit(h, y, w), BayesianTemperatureScaling().fit(h, y, clusters=case)
+    by_row, by_case = (np.log(np.array(each.temperature_interval_) / each.temperature_) for each in (rows, cases))
+    np.testing.assert_allclose(by_case, by_row * student.ppf(0.975, 5) / Z95, rtol=1e-6)

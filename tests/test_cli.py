@@ -182,6 +182,10 @@ def test_decide(run, folder):
     assert {row["refer"] for row in rows("list.csv")} == {"true", "false"}
     run("decide", *own, "--max-miss", "mel=0.001", "-o", "none.json", code=1)
     assert not (folder / "none.json").exists()
+    write_rows("wrong.csv", [{**row, "diagnosis": "df"} for row in rows("test.csv")])
+    wrong = ["val.csv", "wrong.csv", *own[2:], "--max-miss", "0.1", "-o", "rule.json", "--json"]
+    assert "broken" in run("decide", *wrong, code=1)["verdict"]  # TEST contradicts the promise
+    assert (folder / "rule.json").exists()
     fitted_on_val = ["--calibrator", "net.attemper.json"]
     run("decide", "val.csv", "test.csv", *fitted_on_val, "--max-miss", "0.1", "-o", "none.json", code=2)
     run("decide", *own, "--coverage", "0.9", "--guarantee-level", "none", "-o", "sets.json")

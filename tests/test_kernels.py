@@ -418,3 +418,11 @@ def test_the_spread_of_labels_that_are_known_exactly():
     apart = theta - theta.mean(axis=0)
     np.testing.assert_allclose(law.mean, theta.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(law.covariance, (apart.T @ apart + 3 * expected.covariance) / (9 + 3 - 1), atol=1e-5)
+
+
+def test_the_interval_of_the_spread_of_groups_lies_around_its_middle():
+    spreads, weights = np.exp(np.arange(-2.0, 3.0)), np.array([0.1, 0.2, 0.4, 0.2, 0.1])
+    scales = groups.PooledScales(np.zeros(1), np.ones(1), np.ones(1), spreads, weights, np.zeros(1))
+    low, high = np.log(scales.spread_interval)
+    assert low == pytest.approx(-high)
+    assert high == pytest.approx(2)  # half of the last weight, 5 %, is above

@@ -213,7 +213,8 @@ def test_risk_coverage_and_cost_are_loops():
     assert curve.risk == pytest.approx(expected[:, 3])
     assert curve.threshold.tolist() == [0.0, *sorted(p.max(axis=1))[:-1]]
     rng = np.random.default_rng(0)
-    for t, miss in ((0.5, 10.0), (rng.random(4), rng.random(4) * 50), (0.0, 3.0), (1.0, 3.0)):
+    at_one = float(p[0].max())  # a confidence at the threshold is referred
+    for t, miss in ((0.5, 10.0), (rng.random(4), rng.random(4) * 50), (0.0, 3.0), (1.0, 3.0), (at_one, 3.0)):
         total = 0.0
         for row, label, wi in zip(p, y, w):
             decided, wrong = row.max() > np.broadcast_to(t, 4)[row.argmax()], row.argmax() != label
@@ -586,6 +587,16 @@ def test_resampled_intervals_slowly():
     squares = np.sort(np.array(values) ** 2)
     bias = squares.mean() - found.value**2
     assert found.high**2 == pytest.approx(squares[-25] - 2 * bias)
+
+
+def test_resampled_intervals_of_few_clusters_have_students_quantile():
+    n, (p, y, _) = 24, predictions(480, 3)
+    case, rng = np.arange(480) % n, np.random.default_rng(0)
+    drawn = (np.bincount(rng.integers(n, size=n), minlength=n)[case] for _ in range(1000))
+    values = [m.ece(y, p, sample_weight=times) for times in drawn]
+    level = 2 * stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1)) - 1
+    found, slow = m.evaluate(y, p, ["ece"], clusters=case)["ece"], enclosed(m.ece(y, p), np.array(values), level)
+    assert (found.low, found.high) == pytest.approx((slow.low, slow.high), rel=1e-9)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

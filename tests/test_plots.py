@@ -144,11 +144,12 @@ def test_corp_curve_is_the_regression():
     np.testing.assert_allclose(ax.lines[0].get_xydata(), np.stack([table.confidence, table.accuracy], axis=1))
 
 
-def test_referral_curve_and_its_threshold():
+@pytest.mark.parametrize("threshold", [0.7, float(np.median(PROBS.max(axis=1)[:599]))])  # the second is a confidence
+def test_referral_curve_and_its_threshold(threshold):
     ax, curve = axes(), metrics.referral_curve(LABELS, PROBS)
-    plots.plot_referral(LABELS, {"ts": PROBS}, threshold=0.7, ax=ax)
+    plots.plot_referral(LABELS, {"ts": PROBS}, threshold=threshold, ax=ax)
     np.testing.assert_allclose(line(ax, "ts"), np.stack([curve.correct_decided, curve.errors_referred], axis=1))
-    at = metrics.referral_curve(LABELS, PROBS, thresholds=[0.7])
+    at = metrics.referral_curve(LABELS, PROBS, thresholds=[threshold])
     np.testing.assert_allclose(line(ax, "threshold"), [[at.correct_decided[0], at.errors_referred[0]]])
 
 

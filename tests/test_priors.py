@@ -154,7 +154,10 @@ def test_resamples_in_one_step_are_close_to_those_solved(monkeypatch):
     likelihoods = softmax(shifted(3000, NEW, seed=4)[0], axis=1) / OLD
     best = most_likely_priors(likelihoods).priors
     rng = np.random.default_rng(0)
-    draws = [(np.bincount(rng.integers(0, 3000, 3000), minlength=3000).astype(float), np.ones(4)) for _ in range(20)]
+    draws = [
+        (np.bincount(rng.integers(0, 3000, 3000), minlength=3000).astype(float), OLD / rng.dirichlet(3000 * OLD))
+        for _ in range(20)
+    ]
     exact = resampled_priors(likelihoods, best, draws, 20)
     monkeypatch.setattr("attemper.kernels.priors.EXACT_COST", 0)
     assert np.abs(resampled_priors(likelihoods, best, draws, 20) - exact).max() < 0.005

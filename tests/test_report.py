@@ -22,7 +22,7 @@ from attemper.decisions import outcome_of
 from attemper.errors import InputError
 from attemper.metrics.intervals import share_of
 from attemper.report.summary import ERRORS, summarise
-from attemper.report.verdict import _again, _class, _rule, about, findings, groups_off, next_steps
+from attemper.report.verdict import _again, _class, _rule, about, findings, focus, groups_off, next_steps
 from conftest import draw
 
 EVIL = "<script>alert(1)</script>"
@@ -397,6 +397,12 @@ def test_errors_have_the_numbers_of_their_rows_where_some_do_not_count():
     for row in errors:
         place = int(row.id.split()[-1])
         assert (str(y[place]), str(h[place].argmax())) == (row.label, row.prediction)
+
+
+def test_the_sentence_is_about_the_class_with_the_most_missed():
+    classes = (("rare", 10, 0.5), ("common", 900, 0.9))
+    rows = [SimpleNamespace(name=name, n=n, found=Estimate(share)) for name, n, share in classes]
+    assert focus(SimpleNamespace(rule=None, classes=rows, n_other_classes=0)).name == "common"
 
 
 def test_what_was_found_before_is_of_the_classifier_alone():

@@ -52,6 +52,12 @@ def test_saved_sketches_have_one_grid_and_the_same_bits(tmp_path):
     assert (again + sketch).n_samples == 200
 
 
+def test_names_of_classes_are_those_of_the_part_that_has_them():
+    data = draw(20)
+    named, bare = (Sketch.of(Scores.of(data.h, data.y, classes=names)) for names in (list("abcde"), None))
+    assert (named + bare).classes == (bare + named).classes == tuple("abcde")
+
+
 @pytest.mark.parametrize("options", [{"t_range": (0.1, 10)}, {"thetas": THETAS[:3]}, {"parts": ()}])
 def test_unlike_sketches_do_not_add(options):
     data = draw(20)

@@ -197,6 +197,12 @@ def test_weights_are_what_many_classes_need():
         assert StructuredScaling().fit(h, y, np.full(300, 0.4)).report_.too_few_classes
 
 
+def test_weights_are_what_held_out_samples_need():
+    h, y = draw(200, 3)
+    assert StructuredScaling().fit(h, y).heldout_gain_ is not None
+    assert StructuredScaling().fit(h, y, np.full(200, 0.4)).heldout_gain_ is None
+
+
 def test_of_many_samples_the_interval_is_that_of_all():
     h, y = draw(70_000, 3, bias=0.3, seed=1)  # precisions are found on a fifth of these
     widths = []
@@ -217,3 +223,10 @@ def test_the_interval_of_t_is_as_wide_as_noisy_labels_leave_it():
     low, high = fitted.temperature_interval_
     std = 1 / np.sqrt(information(h, fitted.temperature_, 0.3 * 3 / 2)[:, 0].sum())  # of log T
     assert np.log(high / low) / 2 == pytest.approx(1.96 * std, rel=0.1)
+
+
+def test_rows_of_a_case_are_in_one_fold():
+    scores = Scores.of(*draw(200, 3), clusters=np.arange(200) // 4)
+    fold = Samples.of(scores, 0.0).folds().reshape(50, 4)
+    assert (fold == fold[:, :1]).all()
+    assert np.bincount(fold[:, 0]).tolist() == [10] * 5

@@ -57,6 +57,12 @@ def test_responses_of_servers(folder):
     assert np.isfinite(tokens.option_scores(answers, ["A", "C"], missing="bound").values).all()
 
 
+def test_a_missing_option_has_at_most_what_the_others_leave():
+    answer = response(A=np.log(0.9), B=np.log(0.09))  # 0.01 is left, less than the last of them has
+    bound = tokens.option_scores([answer], ["A", "C"], missing="bound").values
+    np.testing.assert_allclose(np.exp(bound), [[0.9, 0.01]], rtol=1e-3)
+
+
 def test_top_k_of_logits_has_the_exact_tail():
     scores = tokens.topk_scores(H, Y, k=2)
     np.testing.assert_allclose(np.exp(scores.values), -np.sort(-P, axis=1), rtol=1e-12)

@@ -394,6 +394,20 @@ def test_a_map_alone_is_a_module():
     assert torch.allclose(to_torch(Map.scale(0.5))(h), (h / 2).softmax(dim=1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rounding_to_half_precision_does_not_change_the_prediction(dtype):
+    p = to_torch(Map.scale(1e-4))(torch.tensor([[1.0, 1.5], [0.0, -1.0]], dtype=dtype))
+    assert p.double().argmax(dim=1).tolist() == [1, 0]
+
+
+def test_wrapped_images_of_one_channel_are_the_second_of_two():
+    cal, net, x = of_images(fitted("platt", 2)), nn.Conv2d(3, 1, 1), torch.randn(2, 3, 5, 4)
+    p = cal.wrap(net)(x).detach()
+    assert p.shape == (2, 2, 5, 4)
+    expected = cal.predict_risk(net(x).detach().double().numpy().ravel())
+    np.testing.assert_allclose(p[:, 1].ravel(), expected, atol=1e-6)
+
+
 def test_a_wrapped_probability_is_the_second_of_two():
     cal, net, x = fitted("ts", 2, "probs"), nn.Sequential(nn.Linear(6, 1), nn.Sigmoid()), torch.randn(9, 6)
     expected = cal.predict_proba(net(x).detach().double().numpy())
