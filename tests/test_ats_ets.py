@@ -172,3 +172,42 @@ def test_weights_of_rows_of_a_case_are_repeats():
     repeated = Scores.of(data.h[rows], data.y[rows], clusters=data.cluster[rows])
     found = with_effective_weights(weighted).total_weight
     assert found == pytest.approx(with_effective_weights(repeated).total_weight, rel=1e-6)
+
+
+def test_the_ends_of_the_range_are_in_it():
+    h, y = draw(600)
+    t = TemperatureScaling().fit(h, y).temperature_
+    for t_range in ((t, 2 * t), (t / 2, t)):
+        fitted = TemperatureScaling(t_range=t_range).fit(h, y)
+        assert (fitted.temperature_, fitted.report_.edge) == (t, None)
+
+
+def test_a_temperature_within_noise_of_1_is_left_alone():
+    h, y = draw(600)
+    found = TemperatureScaling().fit(h, y)
+    std = np.log(found.temperature_interval_[1] / found.temperature_) / 1.959964
+    for reach, alone in ((1.4, True), (1.43, False), (-1.4, True), (-1.43, False)):  # √2
+        scaled = TemperatureScaling().fit(h * np.exp(reach * std) / found.temperature_, y)
+        assert scaled.report_.left_alone == alone
+
+
+def test_the_design_effect_of_many_rows_is_that_of_some_cases(monkeypatch):
+    data = draw(240, 4, clusters=30)
+    twice, case = np.tile(np.arange(240), 2), np.concatenate([2 * data.cluster, 2 * data.cluster + 1])
+    alone = with_effective_weights(Scores.of(data.h, data.y, clusters=data.cluster))
+    monkeypatch.setattr("attemper.calibrators.temperature.MOST_SLOPES", 240 * 4)  # every second case
+    both = with_effective_weights(Scores.of(data.h[twice], data.y[twice], clusters=case))
+    assert both.total_weight == pytest.approx(2 * alone.total_weight, rel=1e-6)
+
+
+def test_one_case_counts_as_one_whatever_its_weights():
+    h, y = draw(60)
+    scores = Scores.of(h, y, clusters=np.zeros(60), sample_weight=np.full(60, 3.0))
+    assert with_effective_weights(scores).total_weight == pytest.approx(1)
+
+
+def test_a_calibrated_network_is_left_alone_by_ats():
+    h, y = draw(3000, t=1.0)
+    with pytest.warns(AttemperWarning):
+        fitted = AttendedTemperatureScaling().fit(h, y)
+    assert (fitted.temperature_, fitted.theta_, fitted.report_.left_alone) == (1, 1, True)

@@ -417,3 +417,61 @@ def test_a_column_that_is_remembered_may_be_missing(run):
     pd.read_csv("test.csv").drop(columns="lesion").to_csv("less.csv", index=False)
     found = run("evaluate", "less.csv", "--calibrator", "cases.json", "--clusters", "none", "--json")
     assert found == run("evaluate", "test.csv", "--calibrator", "cases.json", "--clusters", "none", "--json")
+
+
+CODES = [  # a command, its exit code, and a field of its JSON
+    ("check a.csv", 0, "holds"), ("check own.json", 1, "findings"),
+    ("monitor own.json b.csv", 0, "verdict"), ("monitor own.json wrong.csv", 1, "verdict"),
+    ("decide a.csv b.csv -o out.json --max-miss 0.3", 0, "verdict"),
+    ("decide a.csv wrong.csv -o out.json --max-miss 0.3", 1, "verdict"),
+    ("decide a.csv b.csv -o out.json --max-miss 0.001", 1, "more"), ("decide a.csv b.csv -o out.json", 2, None),
+    ("evaluate b.csv --fail-if nll<0", 0, "fail_if"), ("evaluate b.csv --fail-if nll>0 --fail-if nll<0", 1, "fail_if"),
+    ("evaluate b.csv --fail-if nll<0 --fail-if nll>0", 1, "fail_if"), ("evaluate b.csv --fail-if after:nll<0", 2, None),
+    ("evaluate b.csv --calibrator own.json --fail-if after:nll>0", 1, "after"),
+    ("evaluate b.csv --metrics mce --fail-if mce.low<9", 2, None),
+    ("compare a.csv b.csv --methods ts --cv 0", 0, "chosen"), ("apply own.json unsure.csv", 0, "prediction"),
+    ("compare a.csv a.csv --methods ts --cv 0", 2, None), ("compare wrong.csv b.csv --methods none", 2, None),
+    ("fit a.csv -o out.json --method vector", 0, "values"), ("sketch a.csv b.csv -o out.json", 0, "rows"),
+    ("export own.json -o out.onnx", 0, "difference"), ("apply own.json unsure.csv -o own.json", 2, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "code", "field"), CODES)
+def test_exit_codes(drawn, monkeypatch, capsys, command, code, field):
+    monkeypatch.chdir(drawn)
+    with pytest.raises(SystemExit) as done:
+        main([*command.split(), "--json"])
+    out, err = capsys.readouterr()
+    assert (done.value.code, out == "") == (code, code == 2), err
+    assert code == 2 or field in json.loads(out)
+    assert code != 2 or len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("sign", "code"), [("<=", 1), (">=", 1), ("<", 0), (">", 0)])
+@pytest.mark.parametrize("end", ["value", "low", "chance", "p"])
+def test_a_condition_at_the_number_itself(run, drawn, monkeypatch, sign, code, end):
+    monkeypatch.chdir(drawn)
+    value = run("evaluate", "b.csv", "--metrics", "ece", "--json")["before"]["metrics"]["ece"][end]
+    condition = f"ece.{end} {sign} {value!r}"
+    found = run("evaluate", "b.csv", "--metrics", "ece", "--fail-if", condition, "--json", code=code)["fail_if"]
+    assert found == [{"condition": condition, "value": value, "failed": bool(code)}]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, BrokenPipeError])
+def test_an_interrupted_command(run, monkeypatch, error):
+    def stopped(*_, **__):
+        raise error
+
+    monkeypatch.setattr("attemper.data.checking.read", stopped)
+    assert run("check", "val.csv", code=130) == ""
+
+
+def test_a_warning_is_one_line_however_often_it_is_given(drawn, monkeypatch, capsys):
+    monkeypatch.chdir(drawn)
+    columns = {f"logit_{k}": np.arange(9.0) for k in "xyz"} | {"refer": np.ones(9)}
+    for name in ("taken1", "taken2"):
+        write(drawn / f"{name}.csv", columns)
+    with pytest.raises(SystemExit) as done:
+        main(["apply", "own.json", "taken1.csv", "taken2.csv", "--json"])
+    assert done.value.code == 0
+    assert [each.split(":")[0] for each in capsys.readouterr().err.splitlines()] == ["warning"]

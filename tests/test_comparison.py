@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import log_loss
 
@@ -22,6 +23,8 @@ from attemper.comparison import WHY, compare_scores
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.maps import Map
+from attemper.metrics.best import can_be_best
+from attemper.metrics.intervals import estimate, mean_of
 from conftest import draw
 
 QUICK = ["ts", "bayes", "vector"]
@@ -307,3 +310,44 @@ def test_the_seed_draws_the_folds():
     first, again, other = (compare_scores(scores(), methods=["ts"], seed=seed).folds for seed in (0, 0, 1))
     assert (first == again).all()
     assert (first != other).any()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_held_out_results_are_those_of_weights_and_cases(size):
+    data = draw(900, 3, clusters=size, bias=0.3)
+    ids = {"clusters": data.cluster} if size > 1 else {}
+    found = compare_scores(Scores.of(*data, sample_weight=data.w, **ids), methods=QUICK, cv=3)
+    held = {row.method: found.predictions(row.method) for row in found.rows}
+    p, losses = held["none"], {name: -each.log_likelihood for name, each in held.items()}
+    for row in found.rows:
+        differences = losses[found.chosen] - losses[row.method]
+        for own, given in ((row.nll, losses[row.method]), (row.gain, differences)):
+            expected = estimate(mean_of(given), p.weights, 0.95, p.clusters)
+            ends = (expected.value, expected.low, expected.high)
+            assert (own.value, own.low, own.high) == pytest.approx(ends, nan_ok=True)
+    assert found.can_be_best == can_be_best(losses, p.weights, p.clusters, margin=1e-3)
+
+
+@pytest.mark.parametrize("cv", [0, 3])
+def test_a_weight_in_a_cluster_of_test_is_so_many_rows_of_it(cv):
+    val, data = scores(900, bias=0.5, classes=list("abcd")), draw(900, 4, bias=0.5, clusters=3, seed=1)
+    rows = np.repeat(np.arange(900), data.w.astype(int))
+    weighted = Scores.of(*data, classes=list("abcd"), clusters=data.cluster, sample_weight=data.w)
+    repeated = Scores.of(data.h[rows], data.y[rows], classes=list("abcd"), clusters=data.cluster[rows])
+    one, other = (compare_scores(val, test, methods=QUICK, cv=cv) for test in (weighted, repeated))
+    assert one.test_can_be_best == other.test_can_be_best != ()
+    for a, b in zip(one.rows, other.rows):
+        pd.testing.assert_frame_equal(a.test.to_frame(), b.test.to_frame(), rtol=5e-3)
+        assert [fall.name for fall in a.falls] == [fall.name for fall in b.falls]
+        assert (a.changed, a.gain.value) == pytest.approx((b.changed, b.gain.value))
+        assert (a.gain.low, a.gain.high) == pytest.approx((b.gain.low, b.gain.high), nan_ok=True)
+
+
+def test_so_many_errors_are_needed_to_choose_and_no_more_folds_than_cases_are_made():
+    h = draw(300, 3).h
+    for errors, reason in ((19, "few errors"), (20, "first")):
+        y = np.where(np.arange(300) < errors, (h.argmax(axis=1) + 1) % 3, h.argmax(axis=1))
+        found = compare_scores(Scores.of(h, y), Scores.of(h, y), methods=["ts", "bayes"])
+        assert (found.reason, bool(found.test_can_be_best)) == (reason, errors == 20)
+    few = Scores.of(*draw(500, 3), clusters=np.arange(500) // 20)
+    assert compare_scores(few, methods=["ts", "bayes"], cv=30).n_folds == 25

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import norm
+from scipy.stats import t as student
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -17,6 +19,7 @@ from sklearn.preprocessing import FunctionTransformer
 import attemper
 from attemper import METHODS, GroupedCalibrator, Scores
 from attemper.calibrators.temperature import with_effective_weights
+from attemper.data.arrays import row_slices
 from attemper.errors import InputError
 from attemper.testing import CHECKS
 from conftest import draw
@@ -230,3 +233,146 @@ def test_whether_a_low_logit_is_a_mask_does_not_depend_on_other_rows():
         alone, among = cal.predict_proba(masked), cal.predict_proba(np.concatenate([masked, scale * data.h]))
         np.testing.assert_array_equal(alone[0], among[0])
         assert (alone[0, 1] == 0) == (scale == 1)
+
+
+# --- every method, with parameters that take other branches -----------------------------------------------------------
+
+VARIANTS = {
+    **{name: METHODS[name]() for name in OURS},
+    "known noise": METHODS["bayes"](noise=0.1),
+    "unknown noise": METHODS["bayes"](noise="unknown"),
+    "structured, known noise": METHODS["structured"](noise=0.1),
+    "structured, unknown noise": METHODS["structured"](noise="unknown"),
+    "reference loss": METHODS["ats"](loss="reference"),
+    "uniform bins": METHODS["histogram"](strategy="uniform"),
+    "t_range": METHODS["ts"](t_range=(0.1, 1.5)),
+}
+KNOW_NOTHING_OF_MASKS = {"dirichlet", "unknown noise", "structured, unknown noise"}  # whose priors have all columns
+quiet = pytest.mark.filterwarnings("ignore::attemper.AttemperWarning")
+every = pytest.mark.parametrize("name", VARIANTS)
+
+
+def mixed(k=4, **options):
+    """Data with all that may go wrong together: masks, weights, clusters, wrong labels, biases."""
+    return draw(300, k, **{"clusters": 3, "masks": 0.2, "noise": 0.1, "bias": 0.3, **options})
+
+
+def fit_of(name, data, h=None, **other):
+    given = {"y": data.y, "sample_weight": data.w, "clusters": data.cluster} | other
+    return clone(VARIANTS[name]).fit(data.h if h is None else h, **given)
+
+
+def numbers(fitted):
+    """What a fit reports, as plain numbers."""
+    report = fitted.report_
+    names = ("nll", "changed", "left_alone", "too_few_classes", "cannot_tell", "converged", "n_cases")
+    found = {name: getattr(report, name) for name in names} | {end: report.edge == end for end in ("low", "high")}
+    for name in ("temperature_", "noise_", "theta_", "uniform_mass_", "temperature_interval_", "noise_interval_"):
+        value = getattr(fitted, name, None)
+        found |= {name: value} if not isinstance(value, tuple) else {f"{name}{i}": v for i, v in enumerate(value)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def same_fit(a, b, x, p=None, rel=1e-5):
+    np.testing.assert_allclose(a.predict_proba(x), b.predict_proba(x) if p is None else p, atol=rel)
+    assert numbers(a) == pytest.approx(numbers(b), rel=rel, abs=1e-12)
+
+
+@quiet
+@every
+@pytest.mark.parametrize("k", [2, 4])
+def test_weights_are_repeats_with_clusters_and_masks_too(name, k):
+    data = mixed(k)
+    rows = np.repeat(np.arange(300), data.w.astype(int))
+    repeated = fit_of(name, data, data.h[rows], y=data.y[rows], sample_weight=None, clusters=data.cluster[rows])
+    same_fit(fit_of(name, data), repeated, data.h)
+
+
+@quiet
+@every
+def test_the_order_of_the_classes_is_that_of_the_results(name):
+    data, order = mixed(), np.array([2, 0, 3, 1])
+    one, two = fit_of(name, data), fit_of(name, data, data.h[:, order], y=np.argsort(order)[data.y])
+    same_fit(two, one, data.h[:, order], one.predict_proba(data.h)[:, order])
+    assert getattr(one, "heldout_gain_", None) == pytest.approx(getattr(two, "heldout_gain_", None))
+
+
+@quiet
+@pytest.mark.parametrize("name", sorted(VARIANTS.keys() - KNOW_NOTHING_OF_MASKS))
+def test_classes_that_are_masked_everywhere_are_as_if_removed(name):
+    data = mixed(masks=0.0)
+    h = np.insert(data.h, [1] * 36, -np.inf, axis=1)  # so many that rows are no longer short
+    one, two = fit_of(name, data), fit_of(name, data, h, y=data.y + 36 * (data.y > 0))
+    expected = np.insert(one.predict_proba(data.h), [1] * 36, 0.0, axis=1)
+    same_fit(two, one, h, expected)
+
+
+@quiet
+@every
+def test_single_precision_is_that_of_its_numbers(name):
+    data = mixed()
+    h = data.h.astype(np.float32)
+    one, two = fit_of(name, data, h), fit_of(name, data, h.astype(float))
+    same_fit(two, one, h.astype(float))
+    assert one.predict_proba(h).dtype == np.float32
+    np.testing.assert_allclose(one.predict_proba(h), two.predict_proba(h.astype(float)), atol=2e-6)
+
+
+@quiet
+@every
+def test_one_column_is_the_second_of_two_with_weights_and_clusters(name):
+    data = mixed(2, masks=0.0)
+    z = data.h[:, 1] - data.h[:, 0]
+    one, two = fit_of(name, data, z), fit_of(name, data)
+    same_fit(one, two, z, two.predict_proba(data.h))
+    same_fit(fit_of(name, data, z[:, None]), one, z)
+
+
+@quiet
+@every
+def test_small_chunks_and_blocks_change_nothing(name, monkeypatch):
+    data = mixed()
+    whole = fit_of(name, data)
+    expected = whole.predict_proba(data.h)
+    monkeypatch.setattr(row_slices, "__defaults__", (60,))
+    monkeypatch.setattr("attemper.data.scores.CHUNK_ELEMENTS", 60)
+    monkeypatch.setattr("attemper.data.scores.BLOCK_ELEMENTS", 300)
+    same_fit(fit_of(name, data), whole, data.h, expected, rel=1e-9)
+
+
+@quiet
+@every
+def test_the_report_is_of_the_weighted_rows(name):
+    data = mixed()
+    fitted, some = fit_of(name, data), data.w > 0
+    h, y, w = data.h[some], data.y[some], data.w[some]
+    log_p = fitted.predict_log_proba(h)
+    assert fitted.report_.nll == pytest.approx(-np.average(log_p[np.arange(len(y)), y], weights=w), rel=1e-8)
+    changed = log_p.argmax(axis=1) != h.argmax(axis=1)
+    assert fitted.report_.changed == pytest.approx(np.average(changed, weights=w), abs=1e-12)
+    assert (fitted.report_.n_samples, fitted.report_.n_cases) == (some.sum(), len(set(data.cluster[some])))
+    np.testing.assert_allclose(fitted.priors_, np.bincount(data.y, data.w, 4) / data.w.sum())
+
+
+@quiet
+@every
+def test_few_cases_have_students_quantile(name):
+    data, case = draw(600), np.arange(600) % 4
+    effective = with_effective_weights(Scores.of(data.h, data.y, clusters=case)).weights
+    cases = fit_of(name, data, clusters=case, sample_weight=None)
+    alone = fit_of(name, data, clusters=None, sample_weight=effective)
+    if getattr(alone, "temperature_interval_", None) is not None:
+        reach = [np.log(np.array(one.temperature_interval_) / one.temperature_) for one in (cases, alone)]
+        np.testing.assert_allclose(reach[0], reach[1] * student.ppf(0.975, 3) / norm.ppf(0.975), rtol=1e-5)
+
+
+@quiet
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("name", [name for name, one in VARIANTS.items() if one.sketch_parts is not None])
+def test_weights_in_a_sketch_are_repeats(name, k):
+    data = mixed(k)
+    rows = np.repeat(np.arange(300), data.w.astype(int))
+    sketches = [attemper.sketch(data.h, data.y, sample_weight=data.w), attemper.sketch(data.h[rows], data.y[rows])]
+    one, two = (clone(VARIANTS[name]).fit_sketch(sketch) for sketch in sketches)
+    same_fit(one, two, data.h)
+    np.testing.assert_allclose(one.priors_, two.priors_)

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ from attemper.decisions.certificates import (
 )
 from attemper.decisions.choosing import decide_scores
 from attemper.decisions.rules import draw_cases, rule_from_dict
-from attemper.decisions.sets import order_of, units_needed
+from attemper.decisions.sets import PredictionSets, order_of, units_needed
 from attemper.errors import AttemperWarning, FileError
 from attemper.kernels.conformal import order_for
 from conftest import draw
@@ -652,3 +653,133 @@ def test_a_rule_can_be_broken():
     found = decide_scores(Scores.of(*right), Scores.of(*wrong), calibrator=cal, max_miss=0.2)
     assert found.outcome.all.verdict == "broken"
     assert decide_scores(Scores.of(*right), calibrator=cal, max_miss=0.2).outcome.all.verdict is None
+
+
+RULES = {
+    "threshold": Referral(3, 0.6),
+    "promise": Referral(3, 0.6, promise=Promise("miss", (0.2,), 0.95)),
+    "by class": Referral(3, 0.6, promise=Promise("miss", (0.3, 0.2, 1.0), 0.95, "class", "patient")),
+    "costs": Referral(3, None, 1.0, (2.0, 3.0, 4.0)),
+    "sets": PredictionSets(3, "lac", (0.6,), Promise("coverage", (0.8,), 0.95), max_size=2),
+    "aps by group": PredictionSets(3, "aps", (0.6, 0.9), Promise("coverage", (0.8,), None, "group", "patient"),
+                                   groups=("site 0", "site 1")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_outcomes_count_weights_as_rows_and_intervals_count_cases(name):
+    data, rule = draw(600, 3, t=1.5, groups=2), RULES[name]
+    four, rows = np.repeat(np.arange(600), 4), np.repeat(np.arange(600), data.w.astype(int))
+
+    def found(i, clusters, **options):
+        return outcome_of(rule, data.p[i], data.y[i], groups=data.group[i], clusters=clusters, **options)
+
+    weighted, repeated = found(np.arange(600), np.arange(600), sample_weight=data.w), found(rows, rows)
+    pd.testing.assert_frame_equal(weighted.to_frame(), repeated.to_frame(), rtol=0.02)
+    actions, seen = rule.decide(data.p, data.group).action, weighted.all
+    if rule.promise is None or not rule.promise.unit:
+        counts = [data.w[actions == each].sum() for each in ("decide", "list", "refer")]
+        assert [seen.decided, seen.listed, seen.referred] == counts
+    once, copies, narrow = (
+        found(four[::4], four[::4]),
+        found(four, four),
+        found(four[::4], four[::4], confidence_level=0.5),
+    )
+    for field in ("miss_rate", "referred_share", "coverage"):
+        for a, b, c in zip(once.parts, copies.parts, narrow.parts):
+            one, other, less = (getattr(part, field) for part in (a, b, c))
+            if one is not None:
+                assert (other.low, other.high) == pytest.approx((one.low, one.high), rel=0.02, abs=1e-3)
+                assert one.high - one.low > 1.5 * (less.high - less.low)
+    assert [part.verdict for part in once.parts] == [part.verdict for part in copies.parts]
+    if name == "costs":
+        assert (copies.cost.low, copies.cost.high) == pytest.approx((once.cost.low, once.cost.high))
+        assert weighted.cost.value == pytest.approx(repeated.cost.value)
+        assert narrow.cost.high < once.cost.high
+
+
+def test_what_lies_exactly_at_a_bound():
+    for upper, (low, high) in ((True, (0.1, 0.2)), (False, (0.0, 0.1))):
+        assert outcomes._verdict(0.1, Estimate(0.1, low, high), upper=upper) == "held"
+        assert outcomes._verdict(0.1, Estimate((low + high) / 2, low, high), upper=upper) == "unclear"
+    exact = Referral(2, None, 1.0, (4.0, 4.0))
+    assert exact.decide([[0.75, 0.25], [0.75 + 1e-9, 0.25 - 1e-9]]).refer.tolist() == [True, False]
+    assert refer_for_costs({"refer": 0, "miss": 0}, 2).threshold == 0
+    assert refer_for_budget([[0.9, 0.1], [0.2, 0.8]], 0).threshold == 0
+    assert refer_for_budget([[0.9, 0.1], [0.2, 0.8]], 1).threshold == 1
+    hundred = np.linspace(0.51, 0.99, 100)
+    for n in range(101):  # n / 100 of 100 are n, whatever the rounding
+        rule = refer_for_budget(hundred, n / 100, sample_weight=np.full(100, 0.1))
+        assert rule.decide(hundred).refer.sum() == n
+    sets = PredictionSets(3, "lac", (0.75 - 1e-10,), max_size=2).decide([[0.75, 0.25, 0.0], [1 / 3, 1 / 3, 1 / 3]])
+    assert (sets.sets.sum(axis=1).tolist(), sets.action.tolist()) == ([2, 3], ["list", "refer"])
+    full = PredictionSets(3, "lac", (1.0,), max_size=3).decide([[0.5, 0.3, 0.2]])
+    assert full.action.tolist() == ["refer"]
+
+
+def test_the_seed_draws_the_rows_of_cases_and_what_fits():
+    p, y, case = calibrated(1500, size=3)
+    val = scores(900)
+    for choose in (
+        lambda seed: refer_for_miss(p, y, 0.1, clusters=case, seed=seed).rule.threshold,
+        lambda seed: refer_for_miss(p, y, [0.15] * 3, clusters=case, seed=seed).rule.threshold,
+        lambda seed: conformal_sets(p, y, 0.9, clusters=case, seed=seed).rule.thresholds,
+        lambda seed: decide_scores(val, max_miss=0.2, seed=seed).calibrator.temperature_,
+        lambda seed: decide_scores(scores(1500, size=3), coverage=0.9, calibrator=ts(), seed=seed).rule.thresholds,
+    ):
+        found = [choose(seed) for seed in (0, 0, 1, 2)]
+        assert found[0] == found[1]
+        assert len(set(found)) > 1
+
+
+def ts():
+    return TemperatureScaling().fit(scores(500, seed=9))
+
+
+def test_probabilities_of_the_fit_start_the_walk_where_decide_meets_ties():
+    h, y = draw(3000, 3, t=1.0)
+    found = decide_scores(val := Scores.of(h.round(1), y), max_miss=0.08, method="ts")
+    fitting, chosen = choosing._divided(val, 0)
+    probs, fit_probs = (found.calibrator.predict_proba(each) for each in (chosen, fitting))
+    assert found.rule == refer_for_miss(probs, chosen.labels, 0.08, fit_probs=fit_probs).rule
+    assert found.rule.threshold != getattr(refer_for_miss(probs, chosen.labels, 0.08).rule, "threshold", None)
+
+
+def test_a_class_without_a_bound_has_none_and_certain_errors_are_what_is_missing():
+    p, y, _ = calibrated(600)
+    rule = Referral(3, 0.6, promise=Promise("miss", (0.3, 0.2, 1.0), 0.95, "class"))
+    parts = [part for part in outcome_of(rule, p, y).parts if part.of == "class"]
+    assert [part.bound for part in parts] == [0.3, 0.2, None]
+    assert [part.verdict is None for part in parts] == [False, False, True]
+    confidence = np.r_[np.ones(60), np.full(40, 0.8)]
+    probs, labels = two_classes(confidence, (np.arange(100) % 6 > 0) & (np.arange(100) < 60))
+    (shortage,) = refer_for_miss(np.r_[probs, probs[:, ::-1]], np.r_[0 * labels, 0 * labels], {0: 0.2}).shortages
+    c, e = np.r_[confidence, confidence], np.r_[np.zeros(100, bool), np.ones(100, bool)]
+    assert (shortage.errors, shortage.tested, shortage.n_cases) == ((e & (c >= 1)).sum(), 200, 200)
+
+
+def test_a_calibrator_that_is_passed_loses_an_old_rule_and_all_cases_choose():
+    ruled = decide_scores(scores(900), budget=0.2).calibrator
+    found = decide_scores(scores(60, seed=3), calibrator=ruled, max_miss={"b": 0.05})
+    (shortage,) = found.shortages
+    assert (hasattr(found.calibrator, "rule_"), hasattr(ruled, "rule_")) == (False, True)
+    assert shortage.more == 59 - shortage.n_cases
+    with pytest.raises(InputError) as error:
+        decide_scores(Scores.of(*draw(9, 3), clusters=np.zeros(9)), budget=0.2)
+    assert error.value.param == "val"
+    tied = Scores.of(draw(900, 3).h.round(), draw(900, 3).y)
+    with pytest.warns(AttemperWarning):
+        decide_scores(tied, calibrator=ts(), max_miss=0.2)
+    decide_scores(tied, calibrator=ts(), max_miss=0.2, by="class")  # which has no walk
+
+
+def test_shortages_count_weights_as_rows_and_the_start_leaves_a_standard_error():
+    p, y = two_classes(np.linspace(0.99, 0.6, 200), np.arange(200) % 16 != 3)
+    w = 1 + np.arange(200) % 3
+    rows = np.repeat(np.arange(200), w)
+    weighted, repeated = refer_for_miss(p, y, 0.1, sample_weight=w), refer_for_miss(p[rows], y[rows], 0.1)
+    assert weighted.shortages == repeated.shortages != ()
+    c, first = np.arange(1000, 2000) / 2000, ranks_to_test(600, 0.1, 0.05)[0]
+    share = first / 600
+    reach = math.ceil(1000 * share + math.sqrt(1000 * share * (1 - share)))
+    assert start_of(c, np.ones(1000), 600, 0.1, 0.05) == c[-reach]

@@ -664,3 +664,69 @@ def test_agreement_with_whole_weights_is_that_of_repeated_rows():
     weighted = agreement(data.y, top, w.astype(float))
     repeated = agreement(np.repeat(data.y, w), np.repeat(top, w))
     assert (weighted.share, weighted.by_chance) == pytest.approx((repeated.share, repeated.by_chance))
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1, -3])
+def test_pixels_keep_what_belongs_to_them(axis):
+    h, y, w = DATA.h[:120].reshape(4, 5, 6, K), DATA.y[:120].reshape(4, 5, 6).copy(), 1 + DATA.w[:120]
+    y[1, 2:], y[3, 0], image = 255, 255, np.repeat(np.arange(4), 30)
+    kept = y.reshape(-1) != 255
+    for weights in (w.reshape(4, 5, 6), np.array([1.0, 2, 3, 4])):
+        for ids in (np.arange(120).reshape(4, 5, 6), np.arange(4)):
+            scores = read(np.moveaxis(h, -1, axis), y, axis=axis, ignore_index=255, sample_weight=weights, groups=ids)
+            np.testing.assert_array_equal(scores.logits, DATA.h[:120][kept])
+            np.testing.assert_array_equal(scores.labels, DATA.y[:120][kept])
+            for found, given in ((scores.w, weights), (scores.groups, ids)):
+                np.testing.assert_array_equal(found, (given.ravel() if given.size == 120 else given[image])[kept])
+            np.testing.assert_array_equal(scores.cases, image[kept])
+            assert scores.n_samples == kept.sum()
+    with pytest.raises(InputError):
+        read(h, axis=-4)
+
+
+def test_rows_that_do_not_count_are_as_if_removed():
+    y, w = np.where(np.arange(N) % 7, Y, -1), 1 + DATA.w
+    kept, ids = y >= 0, {"groups": WHO, "clusters": WHO, "ids": np.arange(N)}
+    one = read(H, y, ignore_index=-1, sample_weight=w, **ids)
+    two = read(H[kept], y[kept], sample_weight=w[kept], **{name: of[kept] for name, of in ids.items()})
+    for name in ("logits", "labels", "w", "groups", "clusters", "ids", "cases", "n_samples", "total_weight"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
+
+
+def test_soft_labels_keep_what_belongs_to_their_sample():
+    soft, w = 0.7 * np.eye(K)[Y] + 0.1, 1 + DATA.w
+    scores = read(H, soft, sample_weight=w, groups=WHO, clusters=WHO, ids=np.arange(N))
+    np.testing.assert_array_equal(scores.groups, WHO[scores.index])
+    np.testing.assert_array_equal(scores.ids, scores.index)
+    assert scores.cases.max() + 1 == N // 3
+    np.testing.assert_allclose(np.bincount(scores.index, scores.w), w)
+    some = scores.take(scores.labels == 1)
+    np.testing.assert_array_equal(some.logits, H)
+    np.testing.assert_allclose(some.w, w * soft[:, 1])
+
+
+def test_agreement_of_some_rows_is_that_of_their_weights():
+    top, some = H.argmax(axis=1), np.arange(N) % 3 > 0
+    assert agreement(Y, top, 2.0 * some) == pytest.approx(agreement(Y[some], top[some]))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_probabilities_of_lower_precision_are_their_numbers(dtype):
+    many = draw(400, 2000)
+    p = many.p.astype(dtype)
+    scores = Scores.of(p, many.y, input="probs", zeros_as=1e-9)
+    expected = np.log(np.where(p < np.finfo(dtype).smallest_normal, 1e-9, p.astype(float)))
+    if dtype == np.float16:  # all of its numbers are normal ones in single precision
+        expected = np.log(np.where(p == 0, 1e-9, p.astype(float)))
+    np.testing.assert_allclose(scores.logits, expected, rtol=1e-12)
+    assert scores.bound >= np.abs(scores.logits).max()
+
+
+def test_no_logit_is_beyond_the_bound_and_the_bound_is_reached():
+    h = np.where((np.arange(K) == 2) & (np.arange(N) % 2 == 0)[:, None], -1e9, H)
+    y = np.where(np.arange(N) % 2, Y, Y % 2)
+    for scores in (read(H, Y), read(h, y), read(P, Y, input="probs", zeros_as=0.1)):
+        found = scores.logits[np.isfinite(scores.logits)]
+        assert scores.bound == pytest.approx(np.abs(found).max())
+    assert Scores.of([0.5, 2.0], [1, 1]).classes is None
+    assert Scores.of([0.5, 2.0], [1, -1]).classes == (-1, 1)

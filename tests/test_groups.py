@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
+from scipy.stats import t as student
 
-from attemper import BayesianTemperatureScaling, GroupedCalibrator, TemperatureScaling
-from attemper.errors import InputError
+from attemper import AttendedTemperatureScaling, BayesianTemperatureScaling, GroupedCalibrator, TemperatureScaling
+from attemper.calibrators.temperature import with_effective_weights
+from attemper.data.scores import Scores
+from attemper.errors import ConvergenceWarning, InputError
 from conftest import draw
 
 DATA = draw(1800, 4, groups=3)
@@ -130,3 +134,46 @@ def test_few_cases_have_wider_intervals_of_groups():
     alone, cases = (GroupedCalibrator("ts").fit(H, Y, groups=SITE, clusters=c).groups_ for c in (None, few))
     wider = np.log(np.array(cases.ratio_high) / cases.ratio_low) / np.log(np.array(alone.ratio_high) / alone.ratio_low)
     assert (wider > 1.3).all()  # of Student's quantile with 3 degrees of freedom: 1.6
+
+
+@pytest.mark.parametrize("method", ["ts", "ats", "vector", "structured"])
+def test_weights_are_repeats_with_clusters_and_masks(method):
+    data = draw(600, 4, groups=2, clusters=3, masks=0.2)
+    rows = np.repeat(np.arange(600), data.w.astype(int))
+    site = np.where(data.cluster % 2, "a", "b")  # a case is in one group
+    one = GroupedCalibrator(method).fit(data.h, data.y, data.w, groups=site, clusters=data.cluster)
+    two = GroupedCalibrator(method).fit(data.h[rows], data.y[rows], groups=site[rows], clusters=data.cluster[rows])
+    for name in ("temperature_ratio", "ratio_low", "ratio_high", "own_share", "spread", "spread_interval"):
+        np.testing.assert_allclose(getattr(one.groups_, name), getattr(two.groups_, name), rtol=1e-5, err_msg=name)
+    assert one.report_.nll == pytest.approx(two.report_.nll, rel=1e-6)
+
+
+def test_soft_labels_are_samples_of_their_group_once():
+    soft = 0.9 * np.eye(4)[Y] + 0.1 / 4
+    cal = GroupedCalibrator("ts").fit(H, soft, groups=SITE)
+    assert cal.groups_.n_samples == (600, 600, 600)
+    log_p = np.log(cal.predict_proba(H, groups=SITE))
+    assert cal.report_.nll == pytest.approx(-(soft * log_p).sum(axis=1).mean(), rel=1e-9)
+
+
+def test_groups_are_relative_to_the_common_map_whatever_its_aim_is():
+    data = draw(3000, 4, noise=0.2)
+    common = AttendedTemperatureScaling(theta=0.3)
+    cal = GroupedCalibrator(common).fit(data.h, data.y, groups=np.arange(3000) % 2)
+    ts = TemperatureScaling().fit(data.h, data.y)
+    assert abs(np.log(cal.common_.temperature_ / ts.temperature_)) > 0.1
+    np.testing.assert_allclose(cal.groups_.temperature_ratio, 1, atol=0.05)
+
+
+def test_a_common_map_that_has_not_converged_is_reported(monkeypatch):
+    monkeypatch.setattr("attemper.kernels.multinomial.MAX_STEPS", 1)
+    with pytest.warns(ConvergenceWarning):
+        assert not fitted("vector").report_.converged
+
+
+def test_few_cases_have_students_quantile():
+    case = np.arange(N) % 4
+    w = with_effective_weights(Scores.of(H, Y, clusters=case)).weights
+    found = [fitted(clusters=case).groups_, fitted(sample_weight=w).groups_]
+    cases, alone = (np.log(np.array(one.ratio_high) / one.temperature_ratio) for one in found)
+    np.testing.assert_allclose(cases, alone * student.ppf(0.975, 3) / norm.ppf(0.975), rtol=1e-5)

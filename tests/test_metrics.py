@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -845,3 +846,116 @@ def test_few_cases_have_the_effective_number_of_korn_and_graubard():
     found = m.evaluate(y, np.tile([0.7, 0.3], (400, 1)), "accuracy", clusters=case)["accuracy"]
     n = 8 * (stats.t.ppf(0.975, 399) / stats.t.ppf(0.975, 7)) ** 2
     assert (found.low, found.high) == pytest.approx(wilson(0.75, n, 0.95))
+
+
+CLUSTERED = {
+    "metrics": lambda *a, **o: m.evaluate(*a, list(METRICS), **o),
+    "two classes": lambda y, p, **o: m.evaluate(y == 1, p[:, 1], list(METRICS), **o),
+    "groups": lambda y, p, **o: m.evaluate(
+        y, p, ["nll", "gap", "ece"], by=np.where(p[:, 0] > 0.2, "a", "b"), **o
+    ).parts["a"],
+    "label": lambda y, p, **o: m.evaluate(np.eye(3)[y], p, ["nll", "brier"], by="label", **o).parts[2],
+    **{f"reliability {kind}": partial(m.reliability, kind=kind, n_bins=5) for kind in KINDS},
+    "reliability": partial(m.reliability, strategy="quantile", n_bins=5, confidence_level=0.8),
+    "corp": partial(m.corp_reliability, confidence_level=0.8),
+    "corp around": partial(m.corp_reliability, of_class=1, band="confidence"),
+    **{f"parts {kind}": partial(m.decompose, kind=kind) for kind in ("top", "classwise")},
+    "parts of two": lambda y, p, **o: m.decompose(y == 1, p[:, 1], **o),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+def test_a_weight_in_a_cluster_is_so_many_rows_of_it(name):
+    data, of = draw(600, 3, t=2.0, noise=0.2, clusters=4), CLUSTERED[name]
+    w = data.w.astype(int)
+    found = of(data.y, data.p, clusters=data.cluster, sample_weight=w)
+    rows = np.repeat(np.arange(600), w)
+    repeated = of(data.y[rows], data.p[rows], clusters=data.cluster[rows])
+    pd.testing.assert_frame_equal(found.to_frame(), repeated.to_frame(), rtol=5e-3)
+    assert getattr(found, "n", w.sum()) == getattr(repeated, "n", w.sum())
+
+
+def test_few_unequal_clusters_have_the_error_and_the_quantile_of_their_effective_number():
+    x, case, w = np.random.default_rng(0).normal(size=20), np.repeat(np.arange(4), [10, 6, 3, 1]), 1.0 + np.arange(20)
+    share = np.bincount(case, w) / w.sum()
+    n, sums = 1 / (share @ share), np.bincount(case, w * (x - w @ x / w.sum())) / w.sum()
+    spread = Spread.of(x, w, case)
+    assert spread.n_cases == pytest.approx(n)
+    assert spread.error == pytest.approx(math.sqrt(n / (n - 1) * sums @ sums))
+    assert spread.quantile(0.9) == pytest.approx(stats.t.ppf(0.95, n - 1))
+
+
+@pytest.mark.parametrize(("least", "has"), [
+    (20, lambda n: m.evaluate(np.arange(400) < n, np.full(400, 0.1), ["nll"])["nll"].has_interval),  # errors
+    (5, lambda n: m.evaluate(Y, P, ["gap"], clusters=np.arange(50) % n)["gap"].has_interval),
+    (10, lambda n: m.evaluate(Y, P, ["gap"], clusters=np.arange(50) % n, by=np.arange(50) // 25).alike.p is not None),
+])  # fmt: skip
+def test_where_there_are_just_enough_for_an_interval(least, has):
+    assert [has(n) for n in (least - 1, least, least + 1)] == [False, True, True]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bins_have_wilsons_interval_of_the_effective_number_of_cases(weighted):
+    data = draw(300, 3, clusters=3)
+    w, c, right = data.w if weighted else np.ones(300), data.p.max(axis=1), data.p.argmax(axis=1) == data.y
+    for case, ids in ((np.arange(300), None), (data.cluster, data.cluster)):
+        table = m.reliability(data.y, data.p, n_bins=4, sample_weight=w, clusters=ids, confidence_level=0.8)
+        for b in np.flatnonzero(table.weight):
+            rows = (c > table.edges[b]) & (c <= table.edges[b + 1])
+            share = np.bincount(case[rows], w[rows])
+            n = share.sum() ** 2 / (share @ share)
+            expected = wilson(w[rows] @ right[rows] / w[rows].sum(), n, 0.8)
+            assert (table.low[b], table.high[b]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_a_part_is_what_its_rows_are_alone(clustered):
+    data = draw(900, 3, clusters=3, groups=2)
+    group, names = np.where(data.cluster % 3 == 0, "a", "b"), [*m.evaluate(data.y, data.p), "mmce", "referral_area"]
+    logits = np.where(np.arange(900)[:, None] % 5, data.h, 40 * data.h)  # some confidences round to 1
+
+    def found(rows, **options):
+        ids = {"clusters": data.cluster[rows]} if clustered else {}
+        given = {"sample_weight": 0.5 * data.w[rows], "input": "logits", **ids, **options}
+        return m.evaluate(data.y[rows], logits[rows], names, **given)
+
+    parts, level = found(slice(None), by=group).parts, 0.95**0.5
+    for name in "ab":
+        alone = found(group == name, confidence_level=level)
+        assert parts[name].metrics == alone.metrics
+        assert parts[name].n == alone.n == data.w[group == name].sum() / 2
+
+
+def test_levels_and_seeds_have_an_effect_everywhere():
+    data = draw(300, 2)
+    for of, levels in ((m.evaluate, True), (m.reliability, True), (m.corp_reliability, True), (m.decompose, False)):
+        for y, p in ((data.y, data.p), (data.y, data.p[:, 1])):
+            base = of(y, p).to_frame()
+            changes = [{"confidence_level": 0.5}] * levels + [{"seed": 1}] * (of is not m.reliability)
+            assert not any(base.equals(of(y, p, **change).to_frame()) for change in changes)
+            assert base.equals(of(y, p).to_frame())
+
+
+def test_every_option_of_a_metric_has_an_effect():
+    for of in (m.ece, m.mce, m.classwise_ece, m.reliability):
+        norms = [{"norm": 64}] if of in (m.ece, m.classwise_ece) else []
+        for change in ({"n_bins": 4}, {"strategy": "quantile"}, *norms):
+            assert str(of(Y, P)) != str(of(Y, P, **change))
+    assert m.ece(Y, P, norm=64) <= m.mce(Y, P)
+    assert m.ece(Y, P, n_bins=100_000) >= m.ece(Y, P, n_bins=1)
+
+
+def test_costs_of_nothing_equal_counts_and_effective_cases():
+    assert m.expected_cost(Y, P, 0.0, cost_refer=0, cost_miss=0) == 0
+    right = np.arange(400) % 4 > 0  # three of four in every case but the last, which has all
+    right[-4:] = True
+    case, p = np.arange(400) // 4, np.full(400, 0.9)
+    found = m.evaluate(right, np.column_stack([1 - p, p]), "accuracy", clusters=case, confidence_level=0.6)["accuracy"]
+    n = 4 * 100 * (stats.t.ppf(0.8, 399) / stats.t.ppf(0.8, 99)) ** 2  # at most four times the cases
+    assert (found.low, found.high) == pytest.approx(wilson(right.mean(), n, 0.6), rel=1e-9)
+    w = 1.0 + np.arange(300) % 7
+    share = np.bincount(np.arange(300) // 3, w) / w.sum()
+    off = np.stack([np.bincount(np.arange(300) // 3, w * c) for c in (LOSSES - w @ LOSSES / w.sum()).T]) / w.sum()
+    effective = 1 / (share @ share)
+    expected = off @ off.T * effective / (effective - 1)
+    np.testing.assert_allclose(means_and_covariance(LOSSES, w, np.arange(300) // 3)[1], expected)

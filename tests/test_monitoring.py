@@ -10,6 +10,7 @@ from scipy.stats import kstest
 
 from attemper import BayesianTemperatureScaling, InputError, Scores, TemperatureScaling, _json, datasets, monitoring
 from attemper.decisions import Referral
+from attemper.decisions.sets import PredictionSets
 from attemper.errors import FileError
 from attemper.kernels.drift import (
     advance,
@@ -20,6 +21,8 @@ from attemper.kernels.drift import (
     log_ratios,
     log_unspent,
 )
+from attemper.metrics.intervals import Spread, around_mean, share_of
+from attemper.metrics.predictions import Predictions
 from attemper.monitoring import (
     DriftTest,
     EProcess,
@@ -339,3 +342,86 @@ def test_drift_within_the_interval_of_the_fit_is_tolerated():
     low, high = few.temperature_interval_
     assert monitor_scores(few, scores(100, 1)).drift.tolerance == pytest.approx(np.sqrt(high / low))
     assert monitor_scores(TemperatureScaling().fit(scores(9000, 0)), scores(100, 1)).drift.tolerance == 1.1
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_intervals_of_a_batch_are_those_of_its_cases(size):
+    cal, batch = TemperatureScaling().fit(scores(900, 0, size)), scores(600, 1, size, t=2.5)
+    (report,) = monitor_scores(cal, batch).batches
+    p = Predictions.of_scores(batch, cal.predict_log_proba(batch.logits))
+    every, ones, (confidence, right) = np.ones(600, bool), np.ones(600), p.top
+    spread = Spread.of(confidence - right, ones, p.clusters)
+    for found, expected in (
+        (report.accuracy, share_of(p.right, every, ones, p.clusters, 0.95)),
+        (report.gap, around_mean((confidence - right).mean(), spread, 0.95)),
+        (report.expected_accuracy, expected_accuracy(p.probs, p.clusters)),
+    ):
+        assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+    assert (report.n, report.n_cases) == (600, 600 / size)
+
+
+def test_an_alarm_stays_where_it_was_and_is_counted_over_all_batches():
+    ratios = np.random.default_rng(0).normal(0.3, 1, size=(20_000, 16)) / 8
+    ratios[:17_000] = 0.0  # more rows than are worked on at once
+    whole, parts = EProcess(0.05).update(ratios), EProcess(0.05)
+    for rows in (slice(0, 20), slice(20, 17_010), slice(17_010, 20_000)):
+        parts = parts.update(ratios[rows])
+    assert (parts.n, parts.alarm_at, parts.p_value) == (whole.n, whole.alarm_at, pytest.approx(whole.p_value))
+    wealth = advance(0, np.full(16, -np.inf), ratios)[1]
+    assert whole.alarm_at == np.flatnonzero(wealth >= np.log(20))[0] + 1 > 17_000
+    worse = whole.update(np.full((50, 16), -1.0))  # wealth falls, and the best so far stays
+    assert (worse.alarm_at, worse.p_value) == (whole.alarm_at, whole.p_value)
+    log_p, y, _ = logs(60, 0)
+    log_p[[20, 40]], y[[20, 40]] = [0.0, -np.inf, -np.inf], 1
+    test = DriftTest.new().update(log_p[:15], y[:15]).update(log_p[15:], y[15:]).update(log_p, y)
+    assert (test.alarm_at, test.process.n, np.isfinite(test.process.log_sup)) == (21, 120, True)
+
+
+def test_limits_of_an_expected_accuracy_are_shares_and_its_level_counts():
+    for p in ([[0.999, 0.001]] * 3, [[0.5, 0.5]] * 2):
+        wide, narrow = (expected_accuracy(p, confidence_level=level) for level in (0.95, 0.5))
+        assert 0 <= wide.low <= narrow.low < narrow.high <= wide.high <= 1
+        assert wide.high - wide.low > narrow.high - narrow.low
+
+
+def test_without_labels_one_test_has_all_of_alpha():
+    cal = TemperatureScaling().fit(scores(800, 0))
+    (same, labelled), more = (scores(300, 1, labelled=each) for each in (False, True)), scores(300, 2)
+    found = monitor_scores(cal, same, alpha=0.1)
+    assert found.exchangeability.process.alpha == 0.1
+    assert found.p_value == min(1, found.exchangeability.process.p_value)
+    both = monitor_scores(cal, labelled, alpha=0.1)
+    assert both.p_value == min(1, 2 * min(both.exchangeability.process.p_value, both.drift.process.p_value))
+    for refused, options in (("alpha", {"state": found, "alpha": 0.2}), ("reference", {"reference": same})):
+        with pytest.raises(InputError) as error:
+            monitor_scores(cal, same if refused == "alpha" else more, **options)
+        assert error.value.param == refused
+    data = draw(300, 3)
+    with pytest.raises(InputError) as error:
+        monitor_scores(cal, Scores.of(data.h, data.y, sample_weight=1.0 * (np.arange(300) % 2) / 2))
+    assert error.value.param == "sample_weight"
+    assert replace(found, alpha=found.p_value).alarm
+
+
+@pytest.mark.parametrize("centre", [-0.5, 0.0, 0.5])
+def test_no_wager_loses_more_than_all(centre):
+    for confidence, right in ((np.ones(9), np.zeros(9, bool)), (np.full(9, 0.01), np.ones(9, bool))):
+        process = GapTest(centre, 0.02, EProcess(0.05)).update(confidence, right).process
+        assert np.isfinite(process.log_stake).all()
+        assert process.n == 9
+
+
+def test_labels_of_probability_0_are_no_wager_and_tolerances_have_limits():
+    log_p, y = np.tile([np.log(0.7), np.log(0.3), -np.inf], (30, 1)), np.full(30, 2)
+    found, nothing = DriftTest.new().update(log_p, y).process, EProcess(0.05).update(np.zeros((30, 16)))
+    np.testing.assert_array_equal(found.log_stake, nothing.log_stake)
+    assert [DriftTest.new(tolerance=t).tolerance for t in (0.5, 2.0, 100.0)] == [1.0, 2.0, 10.0]
+
+
+def test_a_rule_by_group_gets_the_groups_of_a_batch():
+    cal, data = TemperatureScaling().fit(scores(900, 0)), draw(300, 3, groups=2, seed=4)
+    cal.rule_ = PredictionSets(3, "lac", (0.3, 0.9), groups=("site 0", "site 1"))
+    (report,) = monitor_scores(cal, Scores.of(data.h, data.y, groups=data.group)).batches
+    actions = cal.rule_.decide(cal.predict_proba(data.h), data.group)
+    decided = actions.action == "decide"
+    assert (report.decided, report.missed) == (decided.sum(), (decided & (actions.prediction != data.y)).sum())

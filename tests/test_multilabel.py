@@ -149,3 +149,34 @@ def test_a_probability_that_rounds_to_1_has_its_loss_after_the_fit_too():
     found = attemper.evaluate((x[:200], y[:200].astype(float)), cal, metrics=["nll"])
     assert np.isfinite(found.after["nll"].value)
     assert found.before["nll"].value > 45 / 400
+
+
+def test_weights_are_repeats_and_the_report_is_of_known_entries():
+    h, y = columns(600)
+    y[::5, 1], y[::7] = np.nan, np.nan
+    w, case = np.random.default_rng(1).integers(0, 4, 600), np.arange(600) // 3
+    rows = np.repeat(np.arange(600), w)
+    one = MultiLabelCalibrator().fit(h, y, w, clusters=case)
+    two = MultiLabelCalibrator().fit(h[rows], y[rows], clusters=case[rows])
+    for name in ("slope_", "bias_", "own_share_", "n_known_", "n_positive_", "heldout_gain_"):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-6, err_msg=name)
+    known, p = w[:, None] * ~np.isnan(y), one.predict_proba(h)
+    losses = -np.log(np.where(y == 1, p, 1 - p))
+    assert one.report_.nll == pytest.approx(np.average(losses, weights=known), rel=1e-9)
+    assert one.report_.changed == pytest.approx(np.average((p >= 0.5) != (h >= 0), weights=known), abs=1e-12)
+    assert one.report_.n_samples == known.any(axis=1).sum()
+
+
+@pytest.mark.parametrize("cases", [None, np.arange(600) // 3])
+def test_the_order_of_the_labels_is_that_of_the_results(cases):
+    h, y = (np.repeat(a, 3, axis=0) for a in columns(200, 4))
+    y[:, 1], y[::3, 2], order = y[:, 0], np.nan, np.array([2, 0, 3, 1])
+    one, two = (MultiLabelCalibrator().fit(h[:, o], y[:, o], clusters=cases) for o in (np.arange(4), order))
+    for name in ("slope_", "bias_", "own_share_", "n_known_"):
+        np.testing.assert_allclose(getattr(two, name), getattr(one, name)[order], rtol=1e-6, err_msg=name)
+    assert two.heldout_gain_ == pytest.approx(one.heldout_gain_, rel=1e-6)
+
+
+def test_one_half_is_a_finding():
+    fitted = MultiLabelCalibrator().fit(*columns(1000, t=1.0, bias=0.0, seed=3))
+    assert fitted.predict(np.zeros((1, 3))).tolist() == [[1, 1, 1]]  # left alone

@@ -181,3 +181,39 @@ def test_the_columns_of_an_interval_go_by_name():
     fitted = attemper.fit(frame.assign(label=np.array(["a", "b", "c"])[data.y]), method="venn_abers")
     for end, turned in zip(fitted.predict_interval(frame), fitted.predict_interval(frame[frame.columns[::-1]])):
         np.testing.assert_array_equal(end, turned)
+
+
+def test_intervals_of_pixels_are_those_of_rows():
+    data = draw(600, 4)
+    images, labels = np.moveaxis(data.h.reshape(20, 6, 5, 4), -1, 1), data.y.reshape(20, 6, 5)
+    cal = attemper.fit(images, labels, axis=1, method="venn_abers")
+    rows = VennAbers().fit(data.h, data.y)
+    for found, expected in zip(cal.predict_interval(images), rows.predict_interval(data.h)):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [BBQ, HistogramBinning, IsotonicCalibration, VennAbers])
+def test_large_weights_are_many_repeats(method):
+    rows = np.repeat(np.arange(150), 40)
+    one, two = method().fit(S[:150], TWO.y[:150], np.full(150, 40.0)), method().fit(S[rows], TWO.y[rows])
+    np.testing.assert_allclose(one.predict_proba(S), two.predict_proba(S), atol=1e-9)
+
+
+def test_a_probability_on_the_border_of_two_bins_is_in_the_upper_one():
+    p = [0.25, 0.5, 0.5, 0.75]
+    fitted = HistogramBinning(strategy="uniform", n_bins=2, input="probs").fit(p, [0, 1, 1, 0])
+    np.testing.assert_allclose(fitted.predict_risk(p), [0, 2 / 3, 2 / 3, 2 / 3], atol=1e-12)
+
+
+def test_separable_is_what_ties_at_the_threshold_and_masked_rows_leave_so():
+    assert len(BetaCalibration().fit([-1.0, 0.0, 0.0, 1.0], [0, 0, 1, 1]).report_.notes) == 1
+    h, y = draw(300, 3)
+    top, hidden = h[:, :2].max(axis=1), (np.arange(300) % 3 == 0) & (y < 2)
+    h[:, 2] = np.where(hidden, -np.inf, top - np.where(y == 2, 1.0, 9.0))
+    assert len(BetaCalibration().fit(h, y).report_.notes) == 1  # of class 2, wherever it is possible
+
+
+def test_both_classes_have_the_same_interval():
+    low, high = VennAbers().fit(S, TWO.y).predict_interval(S)
+    assert (low <= high).all()
+    np.testing.assert_allclose(low, 1 - high[:, ::-1], atol=1e-12)

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from scipy.special import bdtr, ndtri
 from scipy.stats import beta
+from scipy.stats import t as student
 
 from attemper import InputError, TemperatureScaling, metrics
 from attemper.decisions import refer_for_miss
 from attemper.decisions.certificates import most_errors
+from attemper.decisions.rules import draw_cases
 from attemper.decisions.sets import order_of
-from attemper.kernels.temperature import information, information_of_t
+from attemper.kernels.temperature import information, information_of_t, row_terms
 from attemper.metrics.intervals import LEAST_ERRORS
 from attemper.planning import labels_for_metric, labels_for_miss, labels_for_sets, labels_for_temperature
 from conftest import draw
@@ -148,3 +150,55 @@ def test_copies_within_a_case_add_no_cases():
     assert labels_for_miss(y, p, 0.2, clusters=case).columns() == once.columns()
     plain = labels_for_temperature(data.h, width=1.3).n
     assert labels_for_temperature(h, y, width=1.3, clusters=case).n == pytest.approx(2 * plain, rel=0.05)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "nll", "brier"])
+@pytest.mark.parametrize(("size", "n"), [(1, 300), (1, 80), (20, 400)])
+def test_the_plan_for_the_interval_of_a_pilot_is_the_pilot(metric, size, n):
+    data = draw(n, 3, t=1.0, noise=0.3, clusters=size)
+    case = {"clusters": data.cluster} if size > 1 else {}
+    for level in (0.95, 0.8):
+        found = metrics.evaluate(data.y, data.p, [metric], confidence_level=level, **case)[metric]
+        width = found.high - found.low if found.has_interval else 0.2
+        plan = labels_for_metric(data.y, data.p, metric, width=width, confidence_level=level, **case)
+        assert plan.n == pytest.approx(n, rel=0.12) or not found.has_interval
+        assert plan.n_cases == np.ceil(plan.n / size)
+
+
+def test_a_plan_for_t_of_few_cases_has_students_quantile():
+    data = draw(400, 3, t=1.0, clusters=4)
+    _, slopes, curvature = row_terms(data.h, data.y, 1.0, masked=False)
+    sums = np.bincount(data.cluster, slopes - slopes.mean())
+    effect, mean = (
+        100 / 99 * sums @ sums / curvature.sum(),
+        information_of_t(information(data.h, 1.0, 0.0).mean(axis=0)),
+    )
+    for level, width in ((0.95, 2.5), (0.8, 1.5)):
+        options = {"width": width, "clusters": data.cluster, "confidence_level": level}
+        plan = labels_for_temperature(data.h, data.y, **options)
+        z = student.ppf((1 + level) / 2, max(plan.n / 4, 1.5) - 1)
+        assert plan.expected <= width
+        assert plan.expected == pytest.approx(np.exp(2 * z * np.sqrt(max(effect, 1) / (plan.n * mean))))
+
+
+def test_the_rate_and_the_limit_of_a_pilot_are_counted():
+    p = np.repeat([0.99, 0.9, 0.8, 0.7, 0.6], 40)
+    wrong = np.arange(200) % 40 < np.repeat([0, 2, 4, 8, 16], 40)
+    probs, y = np.column_stack([p, 1 - p]), wrong.astype(int)
+    plan = labels_for_miss(y, probs, 0.15, decided_share=0.5)
+    assert plan.rate == pytest.approx((6 / 120,))  # those at the threshold are decided
+    strict, lax = (labels_for_miss(y, probs, 0.15, decided_share=0.5, guarantee_level=g) for g in (0.99, 0.8))
+    assert strict.n_cases > plan.n_cases > lax.n_cases
+
+
+def test_the_limit_of_a_pilot_is_where_the_rate_reaches_the_bound():
+    p = np.linspace(0.99, 0.6, 200)
+    y = ((np.arange(200) == 50) | (np.arange(200) > 150)).astype(int)
+    plan = labels_for_miss(y, np.column_stack([p, 1 - p]), 1 / 51)
+    assert (plan.limit, plan.decided_share) == (0.25, pytest.approx(0.2))
+    many, case = draw(1500, 3, t=1.0, clusters=3), np.arange(1500) // 3
+    for seed in (0, 1):
+        rows = draw_cases(case, np.ones(1500), seed)[0]
+        found = labels_for_miss(many.y, many.p, 0.1, clusters=case, seed=seed)
+        alone = labels_for_miss(many.y[rows], many.p[rows], 0.1)
+        assert (found.limit, found.columns()) == (alone.limit, alone.columns())

@@ -1,5 +1,7 @@
 """What is drawn equals the metrics, on the Axes that were passed; nothing global changes."""
 
+from functools import partial
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -252,3 +254,84 @@ def test_a_group_far_from_all_is_drawn():
     ax = plots.plot_groups(found, metric="accuracy", ax=axes())
     assert len(markers(ax)) == plots.MOST_GROUPS + 1
     assert min(markers(ax)) == found.parts[7]["accuracy"].value == 0
+
+
+WEIGHED = {"sample_weight": DATA.w / 400}  # no counts: bins have less than 1
+CURVES = {
+    "referral": (plots.plot_referral, metrics.referral_curve, ("correct_decided", "errors_referred")),
+    "risk": (plots.plot_risk_coverage, metrics.risk_coverage_curve, ("coverage", "risk")),
+    "corp": (partial(plots.plot_reliability, n_bins=None), metrics.corp_reliability, ("confidence", "accuracy")),
+    "points": (plots.plot_reliability, metrics.reliability, ("confidence", "accuracy")),
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_each_line_has_the_numbers_of_its_own_array_with_weights(name):
+    plot, of, columns = CURVES[name]
+    ax, arrays = axes(), {"raw": PROBS, "ts": SOFTER, "b": PROBS**2 / (PROBS**2).sum(axis=1, keepdims=True)}
+    plot(LABELS, arrays, ax=ax, **WEIGHED)
+    colors = []
+    for label, probs in arrays.items():
+        table = of(LABELS, probs, **WEIGHED)
+        expected = np.stack([getattr(table, column) for column in columns], axis=1)
+        points = line(ax, label)
+        shown = np.isfinite(points).all(axis=1) if name == "risk" else np.ones(len(points), bool)
+        expected = expected[table.weight > 0] if name == "points" else expected
+        np.testing.assert_allclose(points[shown], expected[shown])
+        colors += [each.get_color() for each in ax.lines if str(each.get_label()).startswith(label)]
+    assert len(set(colors)) == 3
+    assert colors[0] == plots.GREY
+
+
+def test_strips_bands_and_bins_have_the_weights_and_clusters():
+    options, ax = {"clusters": np.arange(600) // 3, **WEIGHED}, axes()
+    arrays = {"raw": PROBS, "ts": SOFTER}
+    plots.plot_reliability(LABELS, arrays, n_bins=8, ax=ax, **options)
+    tables = [metrics.reliability(LABELS, p, n_bins=8, **options) for p in arrays.values()]
+    strips = [each.get_data() for each in ax.patches if isinstance(each, StepPatch)]
+    highest = max(table.weight.max() for table in tables)
+    for (heights, edges, foot), table in zip(strips, tables, strict=True):
+        np.testing.assert_allclose((heights - foot) / (0.9 * -foot), table.weight / highest, atol=1e-12)
+        np.testing.assert_allclose(edges, table.edges)
+    ax = plots.plot_reliability(LABELS, PROBS, n_bins=None, confidence_level=0.8, ax=axes(), **options)
+    table = metrics.corp_reliability(LABELS, PROBS, confidence_level=0.8, **options)
+    band = ax.collections[0].get_paths()[0].vertices
+    for x, low, high in zip(table.band_confidence[1:-1:40], table.low[1:-1:40], table.high[1:-1:40]):
+        at = band[np.isclose(band[:, 0], x), 1]
+        assert (at.min(), at.max()) == pytest.approx((low, high))
+    ax = plots.plot_reliability(
+        LABELS, PROBS, n_bins=6, confidence_level=0.8, strategy="quantile", ax=axes(), **options
+    )
+    table = metrics.reliability(LABELS, PROBS, n_bins=6, confidence_level=0.8, strategy="quantile", **options)
+    np.testing.assert_allclose(intervals(ax, "#222222"), np.stack([table.low, table.high], axis=1)[table.weight > 0])
+    assert [bar.get_width() for bar in ax.patches[:6]] == pytest.approx(np.diff(table.edges).tolist())
+    assert f"{metrics.ece(LABELS, PROBS, n_bins=6, strategy='quantile', **WEIGHED):.3f}" in str(
+        ax.collections[0].get_label()
+    )
+
+
+def forest(ax):
+    """Interval, marker, and whether it is filled, by row."""
+    spans = {each.get_ydata()[0]: tuple(each.get_xdata()) for each in ax.lines if len(set(each.get_ydata())) == 1
+             and len(each.get_xdata()) == 2}  # fmt: skip
+    dots = {each.get_ydata()[0]: each for each in ax.lines if each.get_marker() in "oD" and len(each.get_xdata()) == 1}
+    return {y: (dot.get_xdata()[0], *spans.get(y, ()), dot.get_markerfacecolor() != "white") for y, dot in dots.items()}
+
+
+def test_rows_of_a_forest_have_their_intervals_and_fill():
+    rows = COMPARISON.rows
+    for metric in ("nll", "accuracy"):
+        ax = plots.plot_comparison(COMPARISON, metric=metric, ax=axes())
+        best = COMPARISON.test_can_be_best if metric == "nll" else [row.method for row in rows]
+        for y, (value, low, high, filled) in forest(ax).items():
+            found = rows[y].test[metric]
+            assert (value, low, high) == (found.value, found.low, found.high)
+            assert filled == (rows[y].method in best)
+        values = [row.test[metric].value for row in rows]
+        dotted = [each.get_xdata()[0] for each in ax.lines if each.get_linestyle() == ":"]
+        assert dotted == [max(values) if metric == "accuracy" else min(values)]
+    off = metrics.evaluate(LABELS, PROBS, by=np.where(PROBS.argmax(axis=1) == LABELS, GROUPS, "wrong"))
+    ax = plots.plot_groups(off, ax=axes())
+    for (value, low, high, filled), part in zip(forest(ax).values(), off.parts.values()):
+        assert (value, low, high) == (part["gap"].value, part["gap"].low, part["gap"].high)
+        assert filled == (low > 0 or high < 0)

@@ -6,6 +6,8 @@ import html.parser
 import json
 import re
 import shlex
+from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +22,7 @@ from attemper.comparison import compare_scores
 from attemper.data.scores import Scores
 from attemper.decisions import outcome_of
 from attemper.errors import InputError
+from attemper.metrics.evaluation import evaluate_predictions
 from attemper.metrics.intervals import share_of
 from attemper.report.summary import ERRORS, summarise
 from attemper.report.verdict import _again, _class, _rule, about, findings, focus, groups_off, next_steps
@@ -411,3 +414,99 @@ def test_what_was_found_before_is_of_the_classifier_alone():
     before = found.predictions("none")
     shown = Page(report.render(found))
     near(shown.column("class-table", 3), recall_score(before.labels, before.prediction, average=None))
+
+
+@cache
+def weighted(k):
+    """A page of weights and cases; its predictions, and the matrix of confusions."""
+    data = draw(900, k, noise=0.1, clusters=2, bias=0.1, seed=1)
+    test = Scores.of(*data, sample_weight=data.w, clusters=data.cluster)
+    found = summarise(compare_scores(Scores.of(*draw(900, k, bias=0.1)), test, methods=["vector"], cv=0))
+    p = found.predictions[1]
+    return found, p, confusion_matrix(p.labels, p.prediction, sample_weight=p.weights, labels=range(k))
+
+
+@pytest.mark.parametrize("k", [3, 30])
+def test_classes_count_weights_and_cases(k):
+    (found, p, matrix), every = weighted(k), [*weighted(k)[0].predictions]
+    for row in found.classes[:20]:
+        j = int(row.name)
+        of, those, wrong = p.labels == j, p.prediction == j, np.where(np.arange(k) == j, 0, matrix[j])
+        shares = [share_of(p.right, rows, p.weights, p.clusters, 0.95) for rows in (of, those)]
+        assert [row.n, row.predicted, row.found, row.right] == [matrix[j].sum(), matrix[:, j].sum(), *shares]
+        assert row.found_before == pytest.approx(np.average(every[0].right[of], weights=p.weights[of]))
+        means = [np.average(each.confidence[those], weights=p.weights[those]) for each in every]
+        assert row.confidence == pytest.approx(tuple(means))
+        assert row.taken_for == ((str(wrong.argmax()), wrong.max()) if wrong.any() else None)
+    assert sum(row.n for row in found.classes) == found.n == p.weights.sum()
+    assert (found.n_errors, found.n_cases) == (p.weights[~p.right].sum(), p.clusters.max() + 1)
+    changed = np.average(every[0].prediction != p.prediction, weights=p.weights)
+    assert found.changed == pytest.approx(changed) != 0
+
+
+def test_of_many_classes_those_with_the_most_errors_are_shown():
+    few, (found, _, matrix) = weighted(3), weighted(30)
+    assert few[0].confusion.matrix == few[2].tolist()
+    assert (few[0].n_other_classes, len(few[0].classes)) == (0, 3)
+    wrong = matrix - np.diag(np.diag(matrix))
+    assert [n for *_, n in found.confusion.pairs] == np.sort(wrong.ravel())[::-1][:15].tolist()
+    assert all(wrong[int(a), int(b)] == n for a, b, n in found.confusion.pairs)
+    assert (found.n_other_classes, len(found.classes), found.classes[-1].taken_for) == (10, 21, None)
+    shown = [int(row.name) for row in found.classes[:20]]
+    assert wrong.sum(axis=1)[shown].min() >= np.delete(wrong.sum(axis=1), shown).max()
+
+
+@pytest.mark.parametrize("k", [3, 30])
+def test_steps_count_weights_and_cases(k):
+    found, p, _ = weighted(k)
+    for step in found.steps:
+        low, every = p.confidence <= step.threshold, np.ones(len(p), bool)
+        shares = [(low, every), (low, ~p.right), (~p.right, ~low)]
+        expected = [share_of(held, of, p.weights, p.clusters, 0.95) for held, of in shares]
+        assert [step.referred, step.caught, step.error_rate] == expected
+        sums = [p.weights[rows].sum() for rows in (low, low & ~p.right, ~low & ~p.right)]
+        np.testing.assert_allclose(np.sum(step.by_class, axis=0), sums)
+        assert step.missed == sums[2]
+    assert found.steps[found.start].threshold == np.quantile(p.confidence, 0.2, method="lower")
+
+
+def test_means_tables_groups_and_the_outcome_are_those_of_the_metrics():
+    data = draw(1200, 3, t=1.5, clusters=2, groups=2, seed=1)
+    ids = {"clusters": data.cluster, "groups": data.group, "sample_weight": data.w}
+    val, test = Scores.of(*draw(2000, 3, t=1.5)), Scores.of(*data, **ids)
+    used = attemper.decide(val, max_miss=0.2, method="ts").calibrator
+    found = summarise(compare_scores(val, test, methods=["bayes"], cv=0, calibrator=used))
+    for p, means, table, groups in zip(found.predictions, found.means, found.tables, found.groups):
+        own = {"clusters": p.clusters, "sample_weight": p.weights}
+        alone = evaluate_predictions(replace(p, groups=None), ("gap", "ece", "nll"))
+        assert (means.gap, means.ece, means.nll) == tuple(alone.values())
+        assert means.confidence == pytest.approx(np.average(p.confidence, weights=p.weights))
+        assert groups.parts["site 0"]["gap"] == evaluate_predictions(p, ("gap",)).parts["site 0"]["gap"]
+        np.testing.assert_array_equal(table.low, metrics.reliability(p.labels, p.probs, **own).low)
+    expected = outcome_of(used.rule_, p.probs, p.labels, groups=p.groups, **own, classes=found.names)
+    assert (found.described, found.outcome) == ("in use", expected)
+    assert found.steps[found.start].threshold == used.rule_.threshold
+
+
+FITTED = METHODS["ts"]().fit(*draw(900, 3, seed=5))
+NEXT = [
+    ({"n": 900}, ["compare", "save", "decide", "monitor"]), ({"n": 900, "test": 1}, ["save", "decide", "monitor"]),
+    ({"n": 900, "test": 1, "calibrator": FITTED}, ["decide", "monitor"]),
+    ({"n": 900, "test": 1, "t": 6.0}, ["fit", "save", "decide", "monitor"]),
+    ({"n": 900, "test": 1, "site": 1}, ["fit", "save", "decide", "monitor"]),
+    ({"n": 900, "test": 1, "bias": 0.8}, ["fit", "save", "decide", "fit", "monitor"]),
+    ({"n": 900, "test": 1, "t": 6.0, "broken": 1}, ["decide", "fit", "monitor"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "verbs"), NEXT)
+def test_what_to_do_next(given, verbs):
+    bias, t = given.get("bias", 0.0), given.get("t", 2.0)
+    val, other = Scores.of(*draw(given["n"], 3, bias=bias)), draw(900, 3, t=t, bias=bias, seed=1)
+    site = np.where(other.wrong | (other.h.argmax(axis=1) != other.y), "n", "s") if "site" in given else None
+    test = Scores.of(*other, groups=site) if "test" in given else None
+    rule = attemper.decide(Scores.of(*draw(900, 3, seed=7)), max_miss=0.2).calibrator if "broken" in given else None
+    used = rule or given.get("calibrator")
+    found = summarise(compare_scores(val, test, methods=["bayes", "vector"], calibrator=used))
+    codes = [re.search(r"(\w+)\(", each.code)[1] for each in next_steps(found) if each.code]
+    assert codes == verbs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -136,3 +137,50 @@ def test_no_finite_temperature_and_ranges():
     with pytest.warns(EdgeWarning):
         assert TemperatureScaling(t_range=(0.5, 1.2)).fit(data.h, data.y).temperature_ == 1.2
     assert TemperatureScaling().fit(np.ones((4, 3)), [0, 1, 2, 0]).temperature_ == 1
+
+
+def test_weights_are_repeats_and_all_sums_add_up():
+    data, parts = draw(300, 4, masks=0.2), ("attended", "reference", "uniform")
+    rows = np.repeat(np.arange(300), data.w.astype(int))
+    weighted = Sketch.of(Scores.of(data.h, data.y, sample_weight=data.w), parts=parts)
+    repeated = Sketch.of(Scores.of(data.h[rows], data.y[rows]), parts=parts)
+    half = [Sketch.of(Scores.of(data.h[r], data.y[r]), parts=parts) for r in np.array_split(rows, 2)]
+    half = [dataclasses.replace(one, rounding=1e-3) for one in half]
+    for whole in (weighted, sum(half)):
+        for name in ("counts", "correct", "confidence", "guessed", "nll", "chance"):
+            np.testing.assert_allclose(getattr(whole, name), getattr(repeated, name), rtol=1e-9, err_msg=name)
+        for name in parts:
+            np.testing.assert_allclose(whole.tables[name], repeated.tables[name], rtol=1e-8, atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(whole.log_likelihood(0.2), repeated.log_likelihood(0.2), rtol=1e-9)
+    assert sum(half).rounding == 2e-3
+    assert weighted.n_samples == (data.w > 0).sum()
+
+
+def test_soft_labels_are_samples_once_and_those_of_weight_zero_not_at_all():
+    data = draw(100, 3)
+    soft = 0.7 * np.eye(3)[data.y] + 0.1
+    assert Sketch.of(Scores.of(data.h, soft)).n_samples == 100
+    assert Sketch.of(Scores.of(data.h, soft, sample_weight=data.w)).n_samples == (data.w > 0).sum()
+
+
+def test_the_range_of_a_sketch_may_be_asked_for_to_its_ends():
+    data = draw(600)
+    sketch = Sketch.of(Scores.of(data.h, data.y), t_range=(0.1, 10))
+    free, whole = TemperatureScaling().fit_sketch(sketch), TemperatureScaling(t_range=(0.1, 10)).fit_sketch(sketch)
+    assert whole.temperature_ == free.temperature_
+    for t_range, t in (((0.2, 1.2), 1.2), ((5.0, 10.0), 5.0)):
+        with pytest.warns(EdgeWarning):
+            assert TemperatureScaling(t_range=t_range).fit_sketch(sketch).temperature_ == pytest.approx(t)
+    for t_range in ((0.09, 10), (0.1, 11)):
+        with pytest.raises(InputError):
+            TemperatureScaling(t_range=t_range).fit_sketch(sketch)
+
+
+def test_a_sketch_reports_what_rows_do():
+    data = draw(900, masks=0.2)
+    rows = TemperatureScaling().fit(data.h, data.y, data.w)
+    made = TemperatureScaling().fit_sketch(Sketch.of(Scores.of(data.h, data.y, sample_weight=data.w)))
+    assert made.temperature_interval_ == pytest.approx(rows.temperature_interval_, rel=1e-6)
+    assert made.report_.nll == pytest.approx(rows.report_.nll, rel=1e-8)
+    assert made.report_.n_samples == rows.report_.n_samples
+    np.testing.assert_allclose(made.priors_, rows.priors_)

@@ -230,3 +230,42 @@ def test_rows_of_a_case_are_in_one_fold():
     fold = Samples.of(scores, 0.0).folds().reshape(50, 4)
     assert (fold == fold[:, :1]).all()
     assert np.bincount(fold[:, 0]).tolist() == [10] * 5
+
+
+def test_a_sample_of_weighted_rows_shows_what_all_of_them_would(monkeypatch):
+    data, rows, w = draw(3000, 4, bias=0.3), np.repeat(np.arange(3000), 3), np.tile([1.0, 8.0, 8.0], 3000)
+    h, y = data.h[rows], data.y[rows]
+    whole = StructuredScaling(structure="biases").fit(h, y, w)
+    monkeypatch.setattr("attemper.calibrators.label_model.MAX_ELEMENTS", 12_000)  # every third row
+    part = StructuredScaling(structure="biases").fit(h, y, w)
+    reach = [np.log(one.temperature_interval_[1] / one.temperature_interval_[0]) for one in (whole, part)]
+    assert 1 <= reach[1] / reach[0] < 1.3  # the floor is known by these alone
+    assert part.report_.nll == pytest.approx(whole.report_.nll, abs=1e-4)
+    gain = TemperatureScaling().fit(h, y, w).report_.nll - part.report_.nll
+    assert part.heldout_gain_ == pytest.approx(gain, abs=6e-4)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_the_network_expects_is_weighted_and_knows_masks(masked):
+    data, even = draw(3000, 4, bias=0.5), np.arange(3000) % 2 == 0
+    h, y, w = data.h.copy(), data.y, np.where(even, 0.1, 1.0)
+    h[:, 3] = np.where(even, -60.0 if masked else 2 * np.log(0.05 * np.exp(h[:, :3] / 2).sum(axis=1)), -60.0)
+    h[~even & masked, 3] = -np.inf
+    fitted = StructuredScaling().fit(h[y < 3], y[y < 3], w[y < 3])  # of class 3, expected of 0.5 %, is no label
+    assert (fitted.bias_[3], len(fitted.report_.notes)) == (0, 1)
+
+
+def test_which_map_is_left_when_it_is_better_and_simpler():
+    for t, alone in ((1.0, True), (3.0, False)):
+        fitted = StructuredScaling().fit(*draw(500, 5, t=t))
+        assert (fitted.prior_std_, fitted.heldout_gain_) == ({}, 0.0)
+        assert fitted.report_.left_alone == alone == (fitted.temperature_ == 1)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_the_held_out_gain_is_weighted(k):
+    data = draw(400, k, masks=0.2 * (k > 2), noise=0.1, bias=1.0)
+    rows = np.repeat(np.arange(400), data.w.astype(int))
+    one, two = StructuredScaling().fit(data.h, data.y, data.w), StructuredScaling().fit(data.h[rows], data.y[rows])
+    assert one.heldout_gain_ == pytest.approx(two.heldout_gain_, rel=1e-4)
+    assert one.heldout_gain_ > 0

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, TensorDataset
 
+import attemper
 from attemper import METHODS, GroupedCalibrator, InputError, NotFittedError, TemperatureScaling
 from attemper.data.reading import ReadOptions
 from attemper.maps import Map
@@ -412,3 +413,68 @@ def test_a_wrapped_probability_is_the_second_of_two():
     cal, net, x = fitted("ts", 2, "probs"), nn.Sequential(nn.Linear(6, 1), nn.Sigmoid()), torch.randn(9, 6)
     expected = cal.predict_proba(net(x).detach().double().numpy())
     np.testing.assert_allclose(cal.wrap(net)(x).detach(), expected, atol=1e-6)
+
+
+def test_a_wrapped_network_stays_in_its_mode_and_precision():
+    for training in (False, True):
+        net = network().train(training)
+        wrapped = fitted("ts", 3).wrap(net)
+        assert (wrapped.training, net.training, wrapped.calibration.training) == (training,) * 3
+    for method in ("ts", "vector"):
+        layer = nn.Linear(6, 3).to(torch.bfloat16)
+        folded = fold_into_linear(fitted(method, 3), layer)
+        assert {folded.weight.dtype, folded.bias.dtype} == {torch.bfloat16}
+        assert folded is not layer
+        assert not torch.equal(folded.weight, layer.weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [2, 4])
+def test_the_precision_of_modules_averages_and_losses_is_that_of_the_input(dtype, k):
+    h = torch.from_numpy(draw(40, k).h).to(dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    for method in OURS:
+        assert to_torch(fitted(method, k))(h).dtype == dtype
+    probs = scipy.special.softmax(h.double().numpy(), axis=1)
+    assert {each.dtype for each in vars(average([h, h])).values()} == {wide}
+    assert_is_mean_of(average([h, h.flip(1)]), [probs, probs[:, ::-1]], rtol=1e-6)
+    assert mmce_loss(h, torch.arange(40) % k).dtype == wide
+    assert average([h.softmax(dim=1)], input="probs").probs.dtype == wide
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_labels_that_do_not_exclude_each_other_are_rounded_each_for_itself(dtype):
+    data = draw(300, 3, seed=1)
+    cal = attemper.MultiLabelCalibrator().fit(data.h, (data.p > 0.3).astype(float))
+    h = torch.from_numpy(1e-3 * draw(60, 3).h).to(dtype)
+    p = to_torch(cal)(h)
+    assert p.dtype == dtype
+    np.testing.assert_array_equal(p.double(), to_torch(cal)(h.double()).to(dtype).double())
+    column = attemper.MultiLabelCalibrator().fit(data.h[:, :1], (data.p[:, :1] > 0.3).astype(float))
+    assert column.wrap(nn.Linear(6, 1))(torch.randn(9, 6)).shape == (9, 1)
+
+
+def test_layers_of_images_fold_and_what_does_not_is_refused():
+    cal, h = fitted("matrix", 4), torch.randn(2, 6, 5, 4, 3).double()
+    for layer, x in ((nn.Conv1d(6, 4, 2), h[..., 0, 0]), (nn.Conv2d(6, 4, 2), h[..., 0]), (nn.Conv3d(6, 4, 2), h)):
+        layer.double()
+        logits = layer(x).movedim(1, -1).reshape(-1, 4).detach().numpy()
+        p = fold_into_linear(cal, layer)(x).softmax(dim=1).movedim(1, -1).reshape(-1, 4)
+        np.testing.assert_allclose(p.detach(), cal.predict_proba(logits), atol=1e-12)
+    refused = [(fitted("ts", 4), nn.Conv2d(8, 4, 1, groups=2)), (fitted("ts", 4, "probs"), nn.Linear(6, 4))]
+    refused += [(fitted("ets", 4), nn.Linear(6, 4)), (fitted("ts", 4), nn.ConvTranspose2d(4, 4, 1))]
+    for calibrator, layer in refused:
+        with pytest.raises(InputError):
+            fold_into_linear(calibrator, layer)
+
+
+def test_rates_of_zero_and_other_layers_are_not_switched_on():
+    off, on, bn = nn.Dropout(0.0), nn.Dropout(0.5), nn.BatchNorm1d(6)
+    passes = MCDropout(nn.Sequential(bn, off, on, nn.Linear(6, 3)), 3)
+    assert passes.active == {on}
+    assert len(passes.models) == 3
+    x = torch.randn(20, 6)
+    assert not torch.equal(MCDropout(network(), 3).predict(x).probs, MCDropout(network(), 3, seed=1).predict(x).probs)
+    for bad in ([[0.6, 0.5]], [[1.2, -0.2]], [[0.2, 0.2]]):
+        with pytest.raises(InputError):
+            average([np.array(bad)], input="probs")

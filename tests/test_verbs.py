@@ -876,3 +876,19 @@ def test_equal_files_and_labels_that_start_at_1_are_warned_of(tmp_path, monkeypa
     with collected_warnings() as found:
         read(data.h[some], data.y[some] + 1)
     assert any("classes=[1, 2, 3, 4, 5]" in str(each) for each in found)
+
+
+@pytest.mark.parametrize("by", [False, True])
+def test_evaluate_is_the_metrics_before_and_after_with_weights_and_clusters(by):
+    data = draw(900, 3, clusters=3, groups=2, seed=4)
+    cal = fit(H, Y, method="ts")
+    ids = {"sample_weight": data.w, "clusters": data.cluster} | ({"by": data.group} if by else {})
+    names = ["accuracy", "nll", "ece", "mmce"]
+    found = evaluate((data.h, data.y), cal, metrics=names, confidence_level=0.8, **ids)
+    for one, probs in ((found.before, data.p), (found.after, cal.predict_proba(data.h))):
+        expected = metrics.evaluate(data.y, probs, names, confidence_level=0.8, **ids)
+        pd.testing.assert_frame_equal(one.to_frame(), expected.to_frame(), rtol=1e-6)
+        assert found["nll"] == found.after["nll"]
+    frame = found.to_frame()
+    assert len(frame) == 4 * (1 + 2 * by)
+    assert frame["after_low" if "after_low" in frame else "after"].notna().all()

@@ -163,7 +163,8 @@ class Samples:
         """Fold by the rank of a sample's size: of no order of samples or classes; a case is in one fold."""
         size = np.einsum("nk,nk->n", self.x, self.x)
         if self.case is not None:
-            size = (np.bincount(self.case, size) / np.maximum(np.bincount(self.case), 1))[self.case]
+            weight = np.maximum(np.bincount(self.case, self.w), 1e-300)
+            size = (np.bincount(self.case, self.w * size) / weight)[self.case]
         return case_numbers(size) % FOLDS
 
 
