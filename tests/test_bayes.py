@@ -211,3 +211,8 @@ def test_few_clusters_widen_the_interval_as_students_quantile():
     rows, cases = BayesianTemperatureScaling().fit(h, y, w), BayesianTemperatureScaling().fit(h, y, clusters=case)
     by_row, by_case = (np.log(np.array(each.temperature_interval_) / each.temperature_) for each in (rows, cases))
     np.testing.assert_allclose(by_case, by_row * student.ppf(0.975, 5) / Z95, rtol=1e-6)
+
+
+def test_rows_with_one_possible_class_need_no_noise():
+    h = np.where(np.eye(3)[np.arange(60) % 3] > 0, 1.0, -np.inf)
+    assert error_rate(0, Scores.of(h, np.arange(60) % 3).chance) == 0

@@ -227,12 +227,13 @@ def test_partial_fit_remembers_classes_and_columns():
 
 def test_whether_a_low_logit_is_a_mask_does_not_depend_on_other_rows():
     data = draw(900, 3)
-    masked = np.array([[2.0, -1e4, 1.0]])
+    masked, low = np.array([[2.0, -1e4, 1.0]]), np.array([[-9001.0, -9002.0, -8999.0]])
     for scale in (1.0, 1e4):  # in the fit nothing was so low; or much was
         cal = attemper.BayesianTemperatureScaling().fit(scale * data.h, data.y)
         alone, among = cal.predict_proba(masked), cal.predict_proba(np.concatenate([masked, scale * data.h]))
         np.testing.assert_array_equal(alone[0], among[0])
         assert (alone[0, 1] == 0) == (scale == 1)
+        assert (cal.predict_proba(low) > 0).all()
 
 
 # --- every method, with parameters that take other branches -----------------------------------------------------------

@@ -180,3 +180,10 @@ def test_the_order_of_the_labels_is_that_of_the_results(cases):
 def test_one_half_is_a_finding():
     fitted = MultiLabelCalibrator().fit(*columns(1000, t=1.0, bias=0.0, seed=3))
     assert fitted.predict(np.zeros((1, 3))).tolist() == [[1, 1, 1]]  # left alone
+
+
+def test_a_certain_error_has_a_finite_loss():
+    x, y = columns(400)
+    cal = MultiLabelCalibrator().fit(x, y)
+    found = attemper.evaluate((100 * x[:50], y[:50]), cal, metrics=["nll"], multi_label=True)
+    assert np.isfinite(found.after["nll"].value)

@@ -202,3 +202,9 @@ def test_the_limit_of_a_pilot_is_where_the_rate_reaches_the_bound():
         found = labels_for_miss(many.y, many.p, 0.1, clusters=case, seed=seed)
         alone = labels_for_miss(many.y[rows], many.p[rows], 0.1)
         assert (found.limit, found.columns()) == (alone.limit, alone.columns())
+
+
+def test_a_plan_for_t_knows_masked_classes():
+    h = draw(500, 3).h
+    wide = np.concatenate([h, np.full((500, 4), -np.inf)], axis=1)
+    assert labels_for_temperature(wide, width=1.3, noise=0.1) == labels_for_temperature(h, width=1.3, noise=0.1)

@@ -823,16 +823,6 @@ def test_shares_of_soft_labels_are_not_replaced():
     assert len(few) == 30
 
 
-def test_zeros_of_the_classifier_are_read_alike_by_all_verbs():
-    data = draw(600, 3)
-    p = np.round(data.p, 1)
-    p /= p.sum(axis=1, keepdims=True)
-    before = attemper.evaluate((p, data.y), input="probs", metrics=["nll"])["nll"].value
-    none = attemper.compare((p, data.y), input="probs", methods=["ts"])["none"].nll.value
-    assert before == pytest.approx(none, rel=1e-12)
-    assert np.isfinite(before)
-
-
 def test_evaluate_has_the_groups_of_scores():
     data = draw(300, 3, groups=2)
     parts = attemper.evaluate(attemper.read(data.h, data.y, groups=data.group)).before.parts
@@ -858,7 +848,12 @@ def test_a_reference_is_no_batch_and_stays_the_same(tmp_path, monkeypatch):
         np.savez(f"{name}.npz", logits=data.h, labels=data.y)
     cal = fit("fit.npz")
     attemper.monitor(cal, "june.npz", state="s.json", reference="first.npz")
-    for data, reference, param in (("first.npz", None, "data"), ("other.npz", "fit.npz", "reference")):
+    for data, reference, param in (
+        ("first.npz", None, "data"),
+        (attemper.read("first.npz"), None, "data"),
+        ("other.npz", "fit.npz", "reference"),
+        ("other.npz", "june.npz", "reference"),
+    ):
         with pytest.raises(InputError) as error:
             attemper.monitor(cal, data, state="s.json", reference=reference)
         assert error.value.param == param

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from attemper._result import Columns, Estimate, Table
 from attemper.calibrators import Calibrator, GroupedCalibrator, load
@@ -27,6 +26,7 @@ from attemper.priors import as_priors
 
 READ = ("labels", *Read.__annotations__)
 NAMES = ("labels", "columns", "sample_weight", "clusters", "groups", "ids")  # of columns, which arrays have not
+MOST_ODDS = 745.0  # log-odds of double precision
 DECIDED = ("prediction", "confidence", "refer", "set")  # columns of a result, beside probabilities
 UNLABELLED = {"labels", "sample_weight", "clusters", "ids", "ignore_index", "max_pixels"}  # not read by `apply`
 
@@ -230,12 +230,12 @@ def evaluated(cal: Any, scores: Scores, groups: Any, metrics: Any, confidence_le
         before = evaluate(scores.labels, to_numpy(scores.raw(slice(0, len(scores)))), input=scores.input, **shared)
         if log_probs is None:
             return Evaluated(before, None)
+        log_p = log_probs.astype(np.float64)
         with np.errstate(divide="ignore"):
-            odds = log_probs - np.log(-np.expm1(log_probs))  # which have all digits where p rounds to 1
+            odds = np.minimum(log_p - np.log(-np.expm1(log_p)), MOST_ODDS)  # they have all digits where p rounds to 1
         return Evaluated(before, evaluate(scores.labels, odds, input="logits", **shared))
     grouped = replace(scores, groups=groups)
-    as_read = None if scores.zeros_as is None else log_softmax(scores.logits, axis=1)  # zeros as a fit reads them
-    found = [Predictions.of_scores(grouped, as_read)]
+    found = [Predictions.of_scores(grouped)]
     if log_probs is not None:
         found.append(Predictions.of_scores(grouped, log_probs))
     return Evaluated(*(evaluate_predictions(each, metrics, confidence_level) for each in found))

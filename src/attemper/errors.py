@@ -139,7 +139,7 @@ def check_number(value: object, param: str, low: float, high: float, *, whole: b
     kind = Integral if whole else Real
     if isinstance(value, bool) or not isinstance(value, kind) or not low <= float(value) <= high:
         what = "a whole number" if whole else "a number"
-        raise InputError(f"{param}={value!r}: expected {what} from {low:g} to {high:g}", param)
+        raise InputError(f"{param}={value!r}: expected {what} from {low} to {high}", param)
 
 
 def check_seed(seed: object) -> None:

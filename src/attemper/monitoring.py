@@ -276,6 +276,7 @@ class MonitorReport(Table):
     drift: DriftTest | None = None
     calibrator: str = ""  # digest of its map: a state belongs to it
     fed: tuple[str, ...] = ()  # sha256 of files
+    reference: tuple[str, ...] = ()  # sha256 of its files
     batches: tuple[BatchReport, ...] = ()
 
     @classmethod
@@ -321,8 +322,9 @@ class MonitorReport(Table):
 
         All samples of a case belong in one batch. A file that was fed before is refused by ``sha256``.
         """
-        if sha256 and sha256 in self.fed:
-            raise InputError(f"data: {name} was passed to this state before. Use new data.", "data")
+        if sha256 and sha256 in (*self.fed, *self.reference):
+            what = "was passed to this state before" if sha256 in self.fed else "is the reference"
+            raise InputError(f"data: {name} {what}. Use new data.", "data")
         if self.labelled and labels is None:
             raise InputError("labels: this state is of labelled data; use another state for data without", "labels")
         if self.clustered != (clusters is not None):
@@ -420,8 +422,8 @@ def monitor_scores(
             if y is None and batch[1] is not None:
                 raise InputError("reference: expected labels, as the data have them. Use labels=….", "reference")
             monitor = MonitorReport.from_reference(log_p, None if batch[1] is None else y, clusters, **about)
-            monitor = replace(monitor, fed=tuple(reference.sha256.values()))
-    elif reference is not None and not {*reference.sha256.values()} <= {*monitor.fed}:
+            monitor = replace(monitor, reference=tuple(reference.sha256.values()))
+    elif reference is not None and tuple(reference.sha256.values()) != monitor.reference:
         raise InputError("reference: the state began with another, or none. Use a new state.", "reference")
     if alpha not in (None, monitor.alpha):
         raise InputError(f"alpha: the state has {monitor.alpha:g}. Use the same.", "alpha")

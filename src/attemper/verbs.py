@@ -253,7 +253,8 @@ def evaluate(
     """
     cal = None if calibrator is None else as_fitted(calibrator)
     options = fill(cal, data, {"labels": labels, **reading})
-    by = reading.get("groups", data.groups if isinstance(data, Scores) else None) if by is None else by
+    own = data.groups if isinstance(data, Scores) and not data.multi_label else None
+    by = reading.get("groups", own) if by is None else by
     grouped, twice = {**options, "groups": by}, isinstance(cal, GroupedCalibrator)  # whose groups may be others
     try:
         scores = read(data, **(options if by is None or twice else grouped))
@@ -433,7 +434,7 @@ def monitor(
     before = None if reference is None else read(reference, **fill(cal, reference, shared))
     for batch in expand(data) if is_paths(data) else [data]:
         scores = applying.read_labels_or_none(cal, batch, options)
-        known = {"sha256": next(iter(scores.sha256.values())), "name": Path(batch).stem} if is_paths(data) else {}
+        known = {"sha256": next(iter(scores.sha256.values()), ""), "name": Path(batch).stem if is_paths(data) else ""}
         state = monitor_scores(cal, scores, state=state, reference=before, alpha=alpha, **known)
     if path is not None:  # once, so that an error in a later file changes nothing
         state.save(path)

@@ -171,8 +171,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warn("partial_fit begins anew: fit and load keep no samples. Use partial_fit for all of them.")
         options, before = self._options(), getattr(self, "sketch_", None)
         read = ReadOptions() if before is None else getattr(self, "read_", ReadOptions())
-        if classes is not None or before is not None:
-            options["classes"] = before.classes if classes is None and before is not None else classes
+        if classes is None and before is not None:
+            classes = before.classes
+        if classes is not None:
+            options["classes"] = classes
         if (columns := names_of(X)) is not None:
             X, columns = by_name(X, columns, options, read.columns)
             read = ReadOptions(columns=columns)
@@ -202,7 +204,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.priors_ = data.counts / data.weight
         else:
             self.rows_ = row_marks(data)
-            if data.low <= MASKS_FROM and not data.finite_masks:
+            if -np.inf < data.low <= MASKS_FROM and not data.finite_masks:
                 self.unmasked_ = True  # numbers so low were no masks
             if not data.multi_label:
                 self.priors_ = np.bincount(data.labels, data.w, data.n_classes) / data.total_weight

@@ -69,7 +69,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError("estimator: expected an instance with decision_function or predict_proba", "estimator")
         calibrator = method_of(self.method, self.noise)
         if "groups" in calibrator.needs:
-            raise InputError("method: one that needs groups has no place here. Use the method of its groups.", "method")
+            raise InputError(
+                "method: predict_proba(X) cannot pass groups. Use the base of GroupedCalibrator.", "method"
+            )
         calibrator.set_params(input=RESPONSES[response], classes=None)
         X, y = _checked_rows(X, y)
         n = len(y)

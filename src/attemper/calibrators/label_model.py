@@ -80,9 +80,9 @@ def error_rate(noise: Noise, chance: float) -> float | None:
     if isinstance(noise, str) and noise == "unknown":
         return None
     most = 1 - chance
-    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 <= noise < most:
+    if isinstance(noise, bool) or not isinstance(noise, Real) or (noise != 0 and not 0 < noise < most):
         raise InputError(f"noise={noise!r}: expected 'unknown' or a share from 0 to {most:.3g}", "noise")
-    return float(min(noise / most, 0.98))
+    return float(min(noise / most, 0.98)) if noise else 0.0
 
 
 def expected(log_t: ScalePrior, confidence: float, unit: float) -> ScalePrior:

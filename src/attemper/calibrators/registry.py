@@ -83,7 +83,7 @@ def _restored(kind: type[Calibrator], content: dict[str, Any], where: str) -> An
         else:
             found = _numbers(value) if of is None else _json.typed(value, of, place)
         setattr(made, f"{name}_", found)
-    if "base" in known:  # of groups
+    if "groups" in kind.needs:
         made.base = clone(made.common_)
     if content.get("rule") is not None:
         from attemper.decisions.rules import rule_from_dict

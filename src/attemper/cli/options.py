@@ -98,9 +98,11 @@ READ: dict[str, Any] = {
     "multi_label": _reading("", "Columns are labels that do not exclude each other.", bool),
 }
 # By the public function, so the command has no such flag.
-REFUSED = {name: ["multi_label"] for name in ("sketch", "compare", "monitor")}
-REFUSED["sketch"] = ["multi_label", "groups"]
-REFUSED["decide"] = ["multi_label", "axis", "max_pixels"]
+REFUSED = {
+    **{name: ["multi_label"] for name in ("compare", "monitor")},
+    "sketch": ["multi_label", "groups"],
+    "decide": ["multi_label", "axis", "max_pixels"],
+}
 FILE = Annotated[list[str], Parameter(name="FILE", help="Files, or a pattern in quotes.")]
 OPTIONS: dict[str, Any] = {
     "data": FILE,

@@ -215,13 +215,14 @@ def has_finite_masks(parts: Iterable[Any]) -> bool:
 
 
 def masks_as_inf(h: Any) -> Any:
-    """Return logits with −inf for finite masks, where `has_finite_masks` found some.
+    """Return logits with −inf for finite masks: numbers ≤ −9000 that lie far below the largest logit of their row.
 
     >>> masks_as_inf(np.array([[2.0, 1.0, -1e9], [-1e4, -1e4, -1e4]])).tolist()
     [[2.0, 1.0, -inf], [-10000.0, -10000.0, -10000.0]]
     """
     xp = array_api_compat.array_namespace(h)
-    return xp.where(_below(h, xp), xp.full_like(h, -math.inf), h)
+    far = xp.max(h, axis=1, keepdims=True) - h > -MASKS_FROM / 2
+    return xp.where(_below(h, xp) & far, xp.full_like(h, -math.inf), h)
 
 
 def _below(h: Any, xp: Any) -> Any:

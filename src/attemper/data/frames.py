@@ -174,8 +174,7 @@ def by_name(
     else:
         kind = None
         if any(name.startswith((*KEYS.values(),)) for name in names):
-            found = layout_of(names, IDS, input=options["input"], classes=classes)
-            names, kind = found.columns, found.input
+            names, _, kind, _ = layout_of(names, IDS, input=options["input"], classes=classes)
         names = by_class(names, range(len(names)) if classes is None else classes, kind) or names
     return columns_of(frame, names), names
 

@@ -228,6 +228,7 @@ class Scores:
         if low <= MASKS_FROM and has_finite_masks(self._raw_chunks()):
             scores = replace(self, values=masks_as_inf(self.values))
             device = DeviceRows.of(scores.values, self.labels, self.w, self.index)
+            low = float(device.found.lowest.amin())
         scores = replace(scores, low=low, bound=device.bound(), masked=device.has_nonfinite, device=device)
         if not device.usable():
             for part in row_slices(*self.shape):
@@ -294,8 +295,10 @@ class Scores:
         """Share of the labels that a uniform guess gets right: 1/K, K without classes that are masked."""
         if not self.masked:
             return 1 / self.n_classes
-        nearly_equal = np.array([1e-20 / max(self.bound, 1.0)])  # all logits that are not masked
-        return float(self.backend.confidences(nearly_equal)[1]) / self.total_weight
+        if self.device is not None:
+            return float(self.device.add(1 / self.device.found.possible)) / self.total_weight
+        possible = [np.isfinite(self._h(part)).sum(axis=1) for part in row_slices(*self.shape)]
+        return float(np.average(1 / np.concatenate(possible), weights=self.w))
 
     @cached_property
     def cases(self) -> Labels | None:

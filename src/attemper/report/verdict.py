@@ -228,7 +228,7 @@ def next_steps(summary: Summary) -> list[Statement]:
     grouping = {"groups": read.pop("groups", "NAME")}
     noise = {} if comparison.noise == 0 else {"noise": comparison.noise}
 
-    own = "".join(f", {name}={value!r}" for name, value in read.items())  # what a call in Python must repeat
+    own = "".join(f", {name}={value!r}" for name, value in (read | noise).items())  # what Python must repeat
 
     def code(python: str, command: str, n_files: int, *words: str) -> str:  # who read files may have no Python
         paths = map(shlex.quote, [*files, "test.csv"][:n_files])

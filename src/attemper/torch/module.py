@@ -48,7 +48,8 @@ def wrap(calibrator: Any, module: Any) -> CalibratedModule:
         raise InputError(f"module: it ends in {end.__name__}, the fit had logits. Use the module before it.", "module")
     layers = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
     if _map_of(calibrator).input == "probs" and issubclass(end, layers):
-        raise InputError(f"module: it ends in {end.__name__}, the fit had probabilities. Add a Softmax.", "module")
+        added = "a Sigmoid" if _map_of(calibrator).independent else "a Softmax"
+        raise InputError(f"module: it ends in {end.__name__}, the fit had probabilities. Add {added}.", "module")
     made = CalibratedModule(module, to_torch(calibrator))
     made.train(module.training)
     return made
