@@ -216,3 +216,13 @@ def test_few_clusters_widen_the_interval_as_students_quantile():
 def test_rows_with_one_possible_class_need_no_noise():
     h = np.where(np.eye(3)[np.arange(60) % 3] > 0, 1.0, -np.inf)
     assert error_rate(0, Scores.of(h, np.arange(60) % 3).chance) == 0
+
+
+def test_the_interval_of_the_share_of_confused_labels_lies_around_it():
+    data = draw(3000, 6)
+    moved = np.arange(3000) % 5 == 0
+    fitted = BayesianTemperatureScaling(noise="unknown").fit(2 * data.h, np.where(moved, (data.y + 1) % 6, data.y))
+    low, high = fitted.noise_interval_
+    assert fitted.confusions_ is not None
+    assert low < fitted.noise_ < high
+    assert fitted.noise_ == pytest.approx(0.2, abs=0.015)

@@ -730,3 +730,20 @@ def test_no_logit_is_beyond_the_bound_and_the_bound_is_reached():
         assert scores.bound == pytest.approx(np.abs(found).max())
     assert Scores.of([0.5, 2.0], [1, 1]).classes is None
     assert Scores.of([0.5, 2.0], [1, -1]).classes == (-1, 1)
+
+
+def test_patients_of_images_must_not_be_shared():
+    images, labels = np.random.default_rng(0).normal(size=(2, 6, 3, 4, 4)), np.zeros((6, 4, 4), dtype=int)
+    labels[:, 0] = 1
+    who = np.arange(6) // 2
+    val, test = (read(each, labels, axis=1, clusters=who) for each in images)
+    with pytest.raises(InputError):
+        check_disjoint(val, test)
+
+
+def test_files_in_another_order_of_the_classes_do_not_join(folder):
+    table = {f"logit_{name}": H[:, k] for k, name in enumerate("abc")} | {"label": np.array(list("abc"))[Y]}
+    for name, order in (("one.csv", "abc"), ("two.csv", "cba")):
+        write(name, {key: table[key] for key in [*(f"logit_{c}" for c in order), "label"]})
+    with pytest.raises(InputError):
+        read(["one.csv", "two.csv"])

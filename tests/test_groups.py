@@ -177,3 +177,10 @@ def test_few_cases_have_students_quantile():
     found = [fitted(clusters=case).groups_, fitted(sample_weight=w).groups_]
     cases, alone = (np.log(np.array(one.ratio_high) / one.temperature_ratio) for one in found)
     np.testing.assert_allclose(cases, alone * student.ppf(0.975, 3) / norm.ppf(0.975), rtol=1e-5)
+
+
+def test_groups_have_the_share_of_wrong_labels_that_was_found():
+    data = draw(3000, 3, noise=0.25, groups=2)
+    found = GroupedCalibrator(BayesianTemperatureScaling(noise="unknown")).fit(data.h, data.y, groups=data.group)
+    known = GroupedCalibrator(BayesianTemperatureScaling(noise=0.25)).fit(data.h, data.y, groups=data.group)
+    np.testing.assert_allclose(found.groups_.temperature_ratio, known.groups_.temperature_ratio, rtol=0.05)

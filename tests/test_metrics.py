@@ -959,3 +959,11 @@ def test_costs_of_nothing_equal_counts_and_effective_cases():
     effective = 1 / (share @ share)
     expected = off @ off.T * effective / (effective - 1)
     np.testing.assert_allclose(means_and_covariance(LOSSES, w, np.arange(300) // 3)[1], expected)
+
+
+def test_entries_of_a_row_are_one_case():
+    data = draw(300, 2)
+    y, p = data.y, data.p[:, 1]
+    one = m.evaluate(y, p, ["brier"])["brier"]
+    three = m.evaluate(np.stack([y] * 3, axis=1), np.stack([p] * 3, axis=1), ["brier"], by="label")["brier"]
+    assert (three.low, three.high) == pytest.approx((one.low, one.high), rel=1e-6)

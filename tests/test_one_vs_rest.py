@@ -217,3 +217,9 @@ def test_both_classes_have_the_same_interval():
     low, high = VennAbers().fit(S, TWO.y).predict_interval(S)
     assert (low <= high).all()
     np.testing.assert_allclose(low, 1 - high[:, ::-1], atol=1e-12)
+
+
+def test_a_bin_without_samples_has_its_middle():
+    p = np.array([0.1, 0.1, 0.9, 0.9])
+    curve = HistogramBinning(n_bins=5, strategy="uniform", input="probs").fit(p, [0, 1, 1, 1])
+    np.testing.assert_allclose(curve.predict_risk(np.array([0.5])), 0.5)

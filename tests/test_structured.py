@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from attemper.calibrators.label_model import Samples
 from attemper.calibrators.one_vs_rest import PlattScaling
-from attemper.calibrators.structured import StructuredScaling
+from attemper.calibrators.structured import STRUCTURES, StructuredScaling
 from attemper.calibrators.temperature import TemperatureScaling, with_effective_weights
 from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, InputError
@@ -269,3 +269,11 @@ def test_the_held_out_gain_is_weighted(k):
     one, two = StructuredScaling().fit(data.h, data.y, data.w), StructuredScaling().fit(data.h[rows], data.y[rows])
     assert one.heldout_gain_ == pytest.approx(two.heldout_gain_, rel=1e-4)
     assert one.heldout_gain_ > 0
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_two_classes_bend_with_the_whole_structure_alone(structure):
+    h, y = draw(3000, 2, bias=0.5)
+    y = np.where(h[:, 1] - h[:, 0] > 4, 1 - y, y)  # no straight line fits
+    stage = StructuredScaling(structure=structure).fit(h, y).map_.stages[0]
+    assert (stage.curve is not None) == (structure == STRUCTURES[-1])
