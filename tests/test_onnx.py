@@ -136,6 +136,8 @@ def test_logits_probabilities_and_names(tmp_path):
         to_onnx(cal, path, model, tensor)
         assert [o.name for o in onnx.load(path).graph.output] == outputs
         np.testing.assert_allclose(run(path, {"x": X}, "probabilities")[0], expected, atol=1e-6)
+    to_onnx(fitted("vector", K), path, with_label(net()))  # whose predictions may be others
+    assert [o.name for o in onnx.load(path).graph.output] == ["probabilities"]
     p = softmax(LOGITS.astype(float), axis=1)
     for tensor in (None, "p"):
         assert to_onnx(on_probs, path, softmax_net(), tensor).tensor == "p"

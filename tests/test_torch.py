@@ -20,7 +20,7 @@ from attemper import METHODS, GroupedCalibrator, InputError, NotFittedError, Tem
 from attemper.data.reading import ReadOptions
 from attemper.maps import Map
 from attemper.metrics import mmce
-from attemper.torch import DeepEnsemble, MCDropout, MMCELoss, average, fold_into_linear, mmce_loss
+from attemper.torch import DeepEnsemble, MCDropout, MMCELoss, average, mmce_loss
 from attemper.torch.module import to_torch, wrap
 from conftest import draw
 
@@ -33,6 +33,8 @@ EXTREME = np.array([
     [-np.inf, 1, 2, 0],
     [3, -np.inf, -np.inf, -np.inf],
     [2, 2, 2, 2],
+    [-1e9, 1, 0, 3],  # finite masks
+    [1, 2, -65504, -1e9],
     [3, 3, -1, 3],
     [1, np.nextafter(np.float32(1), np.float32(2)), 1, 1],
     [-80, 40, 39.99, -1000],
@@ -114,13 +116,19 @@ def test_wrapped_networks_return_probabilities():
         def forward(self, x):
             return type("Output", (), {"logits": x})
 
-    assert torch.equal(wrap(cal, Outputs())(x[:, :4]), cal.to_torch()(x[:, :4]))
+    class Named(nn.Module):
+        def forward(self, x):
+            return {"hidden": x + 1, "logits": x}
+
+    for many in (Outputs(), Named()):
+        assert torch.equal(wrap(cal, many)(x[:, :4]), cal.to_torch()(x[:, :4]))
     one = fitted("platt", 2)
     column = one.wrap(nn.Linear(6, 1))(x)
     assert column.shape == (9, 2)
     for n in (1, 2, 9):  # a vector is a column, also where it is as long as there are classes
         h = torch.randn(n).double()
-        np.testing.assert_allclose(one.wrap(nn.Identity())(h), one.predict_proba(h.numpy()), atol=1e-12)
+        for module in (one.wrap(nn.Identity()), one.to_torch()):
+            np.testing.assert_allclose(module(h), one.predict_proba(h.numpy()), atol=1e-12)
     conv = of_images(fitted("ts", 4)).wrap(nn.Conv2d(3, 4, 1))
     for width in (5, 1):  # which is not that of one column
         assert torch.allclose(conv(torch.randn(2, 3, 5, width)).sum(dim=1), torch.ones(2, 5, width))
@@ -139,24 +147,6 @@ def test_wrapped_networks_return_probabilities():
     data = draw(100, 3, groups=2)
     with pytest.raises(InputError):
         to_torch(GroupedCalibrator("ts").fit(data.h, data.y, groups=data.group))
-
-
-@pytest.mark.parametrize("method", ["ts", "vector", "matrix"])
-@pytest.mark.parametrize("bias", [False, True])
-def test_folding(method, bias):
-    cal, x = fitted(method, 4), torch.randn(9, 6).double()
-    for layer, given in (
-        (nn.Linear(6, 4, bias=bias).double(), x),
-        (nn.Conv2d(6, 4, 1, bias=bias).double(), x.reshape(9, 6, 1, 1)),
-    ):
-        h = layer(given).detach().reshape(9, 4)
-        folded = fold_into_linear(cal, layer)(given).reshape(9, 4)
-        np.testing.assert_allclose(folded.softmax(dim=1).detach(), cal.predict_proba(h.numpy()), atol=1e-12)
-    for bad in (nn.Linear(6, 5), nn.Embedding(4, 4)):
-        with pytest.raises(InputError):
-            fold_into_linear(fitted("vector", 4), bad)
-    with pytest.raises(InputError):
-        fold_into_linear(fitted("bayes", 4), nn.Linear(6, 4))
 
 
 def test_gradients_and_autocast():
@@ -420,12 +410,6 @@ def test_a_wrapped_network_stays_in_its_mode_and_precision():
         net = network().train(training)
         wrapped = fitted("ts", 3).wrap(net)
         assert (wrapped.training, net.training, wrapped.calibration.training) == (training,) * 3
-    for method in ("ts", "vector"):
-        layer = nn.Linear(6, 3).to(torch.bfloat16)
-        folded = fold_into_linear(fitted(method, 3), layer)
-        assert {folded.weight.dtype, folded.bias.dtype} == {torch.bfloat16}
-        assert folded is not layer
-        assert not torch.equal(folded.weight, layer.weight)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -452,20 +436,6 @@ def test_labels_that_do_not_exclude_each_other_are_rounded_each_for_itself(dtype
     np.testing.assert_array_equal(p.double(), to_torch(cal)(h.double()).to(dtype).double())
     column = attemper.MultiLabelCalibrator().fit(data.h[:, :1], (data.p[:, :1] > 0.3).astype(float))
     assert column.wrap(nn.Linear(6, 1))(torch.randn(9, 6)).shape == (9, 1)
-
-
-def test_layers_of_images_fold_and_what_does_not_is_refused():
-    cal, h = fitted("matrix", 4), torch.randn(2, 6, 5, 4, 3).double()
-    for layer, x in ((nn.Conv1d(6, 4, 2), h[..., 0, 0]), (nn.Conv2d(6, 4, 2), h[..., 0]), (nn.Conv3d(6, 4, 2), h)):
-        layer.double()
-        logits = layer(x).movedim(1, -1).reshape(-1, 4).detach().numpy()
-        p = fold_into_linear(cal, layer)(x).softmax(dim=1).movedim(1, -1).reshape(-1, 4)
-        np.testing.assert_allclose(p.detach(), cal.predict_proba(logits), atol=1e-12)
-    refused = [(fitted("ts", 4), nn.Conv2d(8, 4, 1, groups=2)), (fitted("ts", 4, "probs"), nn.Linear(6, 4))]
-    refused += [(fitted("ets", 4), nn.Linear(6, 4)), (fitted("ts", 4), nn.ConvTranspose2d(4, 4, 1))]
-    for calibrator, layer in refused:
-        with pytest.raises(InputError):
-            fold_into_linear(calibrator, layer)
 
 
 def test_rates_of_zero_and_other_layers_are_not_switched_on():

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._version import __version__
-from attemper.data.arrays import settled
+from attemper.data.arrays import masks_as_inf, settled
 from attemper.data.inputs import two_columns
 from attemper.errors import FileError, InputError, NotFittedError, listed, require, warn
 from attemper.maps import Map, normalised
@@ -255,6 +255,8 @@ def _splice(model: Any, place: Place, calibrator: Any) -> None:
     info = onnx.helper.make_tensor_value_info(OUTPUT, NUMBERS[place.dtype], dims)
     outputs = [info if o.name == place.output else o for o in graph.output]
     outputs = [*outputs, info] if place.output is None else outputs
+    if not calibrator.map_.keeps_arg_max:  # the model's own predictions may be others
+        outputs = [o for o in outputs if o is info or not _is_prediction(o.type.tensor_type, len(dims) - 1)]
     del graph.output[:]
     graph.output.extend(outputs)
     used = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
@@ -265,11 +267,19 @@ def _splice(model: Any, place: Place, calibrator: Any) -> None:
         model.metadata_props.add(key=f"attemper.{key}", value=value)
 
 
+def _is_prediction(t: Any, n_axes: int) -> bool:
+    """Whether an output has one whole number, or text, for each row or pixel."""
+    whole = onnx.helper.tensor_dtype_to_np_dtype(t.elem_type).kind in "iuO"
+    return bool(whole and len(t.shape.dim) == n_axes)
+
+
 def _traced(trace: _Trace, x: _Traced, calibrator: Any, place: Place, graph: Any) -> Any:
     """Run the map on a traced array; of groups, temper its log-probabilities by the group of each row."""
     groups = getattr(calibrator, "groups_", None)
     fitted = calibrator.map_ if groups is None else calibrator.common_.map_
     arrays = {n: a.astype(trace.wide) if a.dtype.kind == "f" else a for n, a in fitted.arrays().items()}
+    if fitted.input == "logits" and not fitted.independent and not getattr(calibrator, "unmasked_", False):
+        x = masks_as_inf(x)
     made = fitted.evaluate(trace.astype(x, trace.wide), arrays, trace, log=groups is not None)
     if groups is None:
         return made

@@ -221,10 +221,10 @@ def masks_as_inf(h: Any) -> Any:
     [[2.0, 1.0, -inf], [-10000.0, -10000.0, -10000.0]]
     """
     xp = array_api_compat.array_namespace(h)
-    far = xp.max(h, axis=1, keepdims=True) - h > -MASKS_FROM / 2
+    far = xp.max(h, axis=-1, keepdims=True) - h > -MASKS_FROM / 2
     return xp.where(_below(h, xp) & far, xp.full_like(h, -math.inf), h)
 
 
 def _below(h: Any, xp: Any) -> Any:
     """Which numbers may be finite masks."""
-    return (h <= MASKS_FROM) & (h > -math.inf) & (xp.max(h, axis=1, keepdims=True) > MASKS_FROM)
+    return (h <= MASKS_FROM) & (h > -math.inf) & (xp.max(h, axis=-1, keepdims=True) > MASKS_FROM)

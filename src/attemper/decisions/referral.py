@@ -15,7 +15,8 @@ from attemper.decisions import certificates as exact
 from attemper.decisions import rules
 from attemper.decisions.certificates import most_errors, samples_needed
 from attemper.decisions.rules import Actions, Choice, Promise, Rule, Shortage
-from attemper.errors import InputError, check_share, listed
+from attemper.errors import InputError, check_number, check_share, listed
+from attemper.kernels.conformal import clear_of_ties
 
 POWER = 0.8  # with which a guarantee would be given, of so many cases as are asked for
 MOST_CASES = 10_000_000
@@ -123,6 +124,7 @@ def refer_for_miss(
     if shortages:
         return Choice(None, tuple(shortages))
     by: Literal["class"] | None = "class" if len(bounds) > 1 else None
+    threshold = clear_of_ties(threshold, confidence) if threshold > 0 else 0.0
     promise = Promise("miss", bounds, float(guarantee_level), by, rules.unit_of(clusters, w, unit))
     return Choice(Referral(p.shape[1], threshold, promise=promise, n_cases=tuple(int(n.sum()) for *_, n in asked)))
 
@@ -175,16 +177,17 @@ def refer_for_budget(probs: ArrayLike, budget: float, *, sample_weight: ArrayLik
     Examples
     --------
     >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6], [0.4, 0.6]]
-    >>> refer_for_budget(probs, 0.4).threshold, refer_for_budget(probs, 0.3).threshold  # the last two are tied
-    (0.6, 0.0)
+    >>> [round(refer_for_budget(probs, share).threshold, 5) for share in (0.4, 0.3)]  # the last two are tied
+    [0.6, 0.0]
     """
-    if not isinstance(budget, int | float | np.number) or not 0 <= budget <= 1:
-        raise InputError(f"budget={budget!r}: expected a share from 0 to 1, such as 0.2", "budget")
+    check_number(budget, "budget", 0, 1)
     p, _, w = rules.checked(probs, None, sample_weight)
-    value, group = np.unique(rules.tops(p)[1], return_inverse=True)
+    confidence = rules.tops(p)[1]
+    value, group = np.unique(confidence, return_inverse=True)
     share = np.bincount(group, w).cumsum() / w.sum()
     n = int(np.searchsorted(share, budget + 1e-12, side="right"))  # 0.29 · 100 is a little less than 29
-    return Referral(p.shape[1], 0.0 if n == 0 else 1.0 if n == len(value) else float(value[n - 1]), n_cases=(len(p),))
+    threshold = 0.0 if n == 0 else 1.0 if n == len(value) else clear_of_ties(float(value[n - 1]), confidence)
+    return Referral(p.shape[1], threshold, n_cases=(len(p),))
 
 
 def refer_for_costs(costs: Mapping[Any, float], n_classes: int, classes: Sequence[Any] | None = None) -> Referral:

@@ -21,7 +21,6 @@ from attemper.kernels.conformal import order_for, score_classes, threshold_at
 
 Score = Literal["lac", "aps"]
 By = Literal["class", "group"]
-ROOM = 1e-9  # so that rounding takes no class out; it can only add some
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class PredictionSets(Rule):
         p = rules.as_probs(probs, self.n_classes)
         limits, sets = self._limits(groups, len(p)), np.empty(p.shape, dtype=bool)
         for rows in row_slices(*p.shape):
-            within = score_classes(self.score, p[rows]) <= (limits[rows] if len(limits) > 1 else limits) + ROOM
+            within = score_classes(self.score, p[rows]) <= (limits[rows] if len(limits) > 1 else limits)
             sets[rows] = within | (p[rows] == p[rows].max(axis=1, keepdims=True))
         size = sets.sum(axis=1)
         short = (size <= self.max_size) & (size < self.n_classes)

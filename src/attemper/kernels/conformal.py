@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from attemper._typing import Floats, Labels
 
+ROOM = 1e-6  # of a threshold: more than single precision rounds by
 ROUNDING = 1e-9  # 0.7 · 10 may be a little more than 7
 
 
@@ -63,8 +64,18 @@ def order_for(n: int, coverage: float) -> int:
 
 
 def threshold_at(scores: Floats, k: int) -> float:
-    """Return the k-th smallest score."""
-    return float(np.partition(scores, k - 1)[k - 1])
+    """Return a threshold for the k smallest scores, and what is tied with them."""
+    return clear_of_ties(float(np.partition(scores, k - 1)[k - 1]), scores)
+
+
+def clear_of_ties(value: float, values: Floats) -> float:
+    """Return a threshold between a value and the next larger one: what is tied with it stays below, if rounded, too.
+
+    >>> clear_of_ties(0.2, np.array([0.2, 0.9, 0.2]))
+    0.200001
+    """
+    above = float(values[values > value].min(initial=1.0))
+    return value + max(min(ROOM, (above - value) / 2), 0.0)
 
 
 def one_per_cluster(cluster: Labels, counts: Floats, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -12,7 +12,6 @@ from typing import Any
 NAMES = {
     "ensembles": ("DeepEnsemble", "EnsemblePrediction", "MCDropout", "average"),
     "losses": ("MMCELoss", "mmce_loss"),
-    "module": ("fold_into_linear",),
 }
 
 

@@ -1,21 +1,17 @@
-"""Calibrators as torch modules: `to_torch` calibrates logits, `wrap` a network, `fold_into_linear` its last layer."""
+"""Calibrators as torch modules: `to_torch` calibrates logits, `wrap` a network."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import array_api_compat.torch as xp
-import numpy as np
 
-from attemper.data.arrays import settled
+from attemper.data.arrays import masks_as_inf, settled
 from attemper.errors import InputError, NotFittedError, require
-from attemper.maps import Affine, Map
+from attemper.maps import Map
 
 torch: Any = require("torch", extra="torch", why="for torch modules")
-
-__all__ = ["fold_into_linear"]
 
 SINGLE_ONLY = ("mps",)  # devices without double precision
 
@@ -28,8 +24,9 @@ def to_torch(calibrator: Any) -> MapModule:
     >>> to_torch(Map.scale(0.5))(torch.tensor([[2.0, 0.0]])).round(decimals=3)
     tensor([[0.7310, 0.2690]])
     """
-    axis = getattr(getattr(calibrator, "read_", None), "axis", None)
-    return MapModule(_map_of(calibrator), -1 if axis is None else axis, getattr(calibrator, "n_features_in_", None))
+    fitted, axis = _map_of(calibrator), getattr(getattr(calibrator, "read_", None), "axis", None)
+    masks = fitted.input == "logits" and not fitted.independent and not getattr(calibrator, "unmasked_", False)
+    return MapModule(fitted, -1 if axis is None else axis, getattr(calibrator, "n_features_in_", None), masks=masks)
 
 
 def wrap(calibrator: Any, module: Any) -> CalibratedModule:
@@ -55,41 +52,6 @@ def wrap(calibrator: Any, module: Any) -> CalibratedModule:
     return made
 
 
-def fold_into_linear(calibrator: Any, layer: Any) -> Any:
-    """Return a copy of the last layer, Linear or a convolution, that gives calibrated logits: no cost at inference.
-
-    Temperatures, vectors and matrices can be folded in; for others an error is raised.
-
-    >>> layer = torch.nn.Linear(4, 3)
-    >>> bool(torch.allclose(fold_into_linear(Map.scale(0.5), layer).weight, layer.weight / 2))
-    True
-    """
-    fitted = _map_of(calibrator)
-    stage, k = fitted.stages[0], int(getattr(layer, "weight", torch.zeros(1)).shape[0])
-    one = len(fitted.stages) == 1 and fitted.input == "logits"
-    if not one or not isinstance(stage, Affine) or stage.curve is not None:
-        raise InputError(
-            "calibrator: only temperatures, vectors and matrices fold into a layer; use wrap", "calibrator"
-        )
-    known = isinstance(layer, torch.nn.Linear | torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d)
-    if not known or getattr(layer, "groups", 1) != 1 or fitted.n_classes not in (None, k):
-        raise InputError("layer: expected a Linear or a convolution with one output for each class", "layer")
-    matrix = np.diag(np.broadcast_to(stage.weight, k)) if stage.weight.ndim < 2 else stage.weight
-    if stage.centring == "log_probs" and np.ptp(matrix.sum(axis=1)) > 1e-9 * np.abs(matrix).max():
-        raise InputError("calibrator: its logits are normalised first, which no layer does; use wrap", "calibrator")
-    if stage.centring == "mean" and stage.weight.ndim:
-        matrix = matrix - matrix.mean(axis=1, keepdims=True)  # of the logits less the mean of their row
-    made = copy.deepcopy(layer)
-    with torch.no_grad():
-        w = torch.as_tensor(matrix, device=layer.weight.device)
-        made.weight.copy_(torch.tensordot(w, layer.weight.double(), dims=1))
-        bias = torch.zeros_like(w[0]) if layer.bias is None else w @ layer.bias.double()
-        bias = bias if stage.bias is None else bias + torch.as_tensor(stage.bias, device=w.device)
-        if layer.bias is not None or stage.bias is not None:
-            made.bias = torch.nn.Parameter(bias.to(layer.weight.dtype))
-    return made
-
-
 def _map_of(calibrator: Any) -> Map:
     """Return the map of a calibrator; one for groups has several."""
     if hasattr(calibrator, "groups_"):
@@ -103,9 +65,9 @@ def _map_of(calibrator: Any) -> Map:
 class MapModule(torch.nn.Module):  # type: ignore[misc]
     """Calibrated probabilities of logits; the numbers of the map are buffers. Made by `to_torch`."""
 
-    def __init__(self, fitted: Map, dim: int, n_classes: int | None) -> None:
+    def __init__(self, fitted: Map, dim: int, n_classes: int | None, *, masks: bool) -> None:
         super().__init__()
-        self.map, self.dim, self.n_classes = fitted, dim, n_classes
+        self.map, self.dim, self.n_classes, self.masks = fitted, dim, n_classes, masks
         arrays = fitted.arrays()
         self.names = tuple(arrays)
         for name, array in arrays.items():
@@ -113,7 +75,10 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """Calibrate; in the precision of ``x``, computed in single or double precision."""
+        x = x[:, None] if x.ndim == 1 else x
         h = x.movedim(self.dim, -1)
+        if h.shape[-1] == 1 and not self.map.independent:  # the second of two classes
+            h = torch.cat([1 - h if self.map.input == "probs" else torch.zeros_like(h), h], dim=-1)
         if self.n_classes is not None and h.shape[-1] != self.n_classes:
             raise InputError(
                 f"expected {self.n_classes} classes at dim={self.dim}, got the shape {tuple(x.shape)}", "dim"
@@ -125,6 +90,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         wide = double if many or dtype == torch.float64 else torch.float32
         buffers = {name: self._buffers[f"map_{name}"] for name in self.names}
         arrays = {name: b.to(wide) if b.is_floating_point() else b for name, b in buffers.items()}
+        h = masks_as_inf(h) if self.masks else h
         made = self.map.evaluate(h.to(wide), arrays, xp, log=False).to(dtype)
         made = settled(made, h, xp) if dtype.itemsize < 4 and not self.map.independent else made
         return made.movedim(-1, self.dim)
@@ -150,11 +116,6 @@ class CalibratedModule(torch.nn.Module):  # type: ignore[misc]
         self.module, self.calibration = module, calibration
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Return probabilities of what the network returns: a tensor, or an object with ``logits``."""
+        """Return probabilities of what the network returns: a tensor, or a dict or object with ``logits``."""
         output = self.module(*inputs, **named)
-        h = getattr(output, "logits", output)
-        h = h[:, None] if h.ndim == 1 else h
-        fitted, dim = self.calibration.map, self.calibration.dim
-        if h.shape[dim] == 1 and not fitted.independent:  # the second of two classes
-            h = torch.cat([1 - h if fitted.input == "probs" else torch.zeros_like(h), h], dim=dim)
-        return self.calibration(h)
+        return self.calibration(output["logits"] if isinstance(output, dict) else getattr(output, "logits", output))
