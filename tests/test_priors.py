@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, softmax
 
 import attemper
-from attemper import GroupedCalibrator, InputError, LabelShiftError, Scores, TemperatureScaling, VectorScaling
+from attemper import GroupedCalibrator, InputError, LabelShiftError, Scores, TemperatureScaling, VectorScaling, metrics
 from attemper.kernels.priors import em_step, evidence, most_likely_priors, resampled_priors
 from attemper.priors import as_priors, estimate_priors, shift_test
 from conftest import draw
@@ -50,7 +50,8 @@ def test_known_priors_are_the_closed_form(recipe, tmp_path):
     np.testing.assert_array_equal(attemper.load(tmp_path / "adapted.json").predict_proba(h), adapted.predict_proba(h))
     np.testing.assert_array_equal(cal.predict_proba(h), p)  # which stays as it was
     (x, y), w = shifted(600), 1.0 + np.arange(600) % 3
-    np.testing.assert_allclose(recipe.fit(x, y, w).priors_, np.bincount(y, w) / w.sum(), rtol=1e-12)
+    weighted = recipe.fit(x, y, w)
+    np.testing.assert_allclose(weighted.priors_, np.average(weighted.predict_proba(x), axis=0, weights=w), rtol=1e-9)
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=8, max_size=8))
@@ -63,10 +64,12 @@ def test_priors_compose_and_come_back(numbers):
     np.testing.assert_allclose(step.with_priors(OLD).predict_proba(h), cal.predict_proba(h), rtol=1e-11)
 
 
-def test_a_class_without_a_share_is_impossible():
+def test_a_class_without_a_share_is_practically_impossible():
     cal, h = TemperatureScaling().fit(*shifted(200)), shifted(5, seed=1)[0]
     p = cal.with_priors([0.5, 0.5, 0, 0], OLD).predict_proba(h)
-    assert (p[:, 2:] == 0).all()
+    assert (p[:, 2:] < 1e-9).all()
+    alone = cal.with_priors([0.5, 0.5, 0, 0], OLD).predict_proba([[-np.inf, -np.inf, -np.inf, 1.0]])
+    np.testing.assert_array_equal(alone, [[0, 0, 0, 1]])
     assert p.sum(axis=1) == pytest.approx(1)
     with pytest.raises(InputError) as error:
         cal.with_priors(NEW, old=[0.5, 0.5, 0, 0])
@@ -172,6 +175,18 @@ def test_the_level_of_the_shift_test():
         (h, y), new = shifted(500, seed=2 * seed), shifted(500, NEW, seed=2 * seed + 1)[0]
         rejected += shift_test(softmax(h, axis=1), y, softmax(new, axis=1), seed=seed).p_value <= 0.1
     assert rejected <= 10  # P(Bin(40, .1) > 10) = .1 %
+
+
+@pytest.mark.parametrize("method", ["ts", "bayes", "structured"])
+def test_without_a_shift_nothing_is_adapted_though_the_classifier_learned_other_shares(method):
+    (h, y), (new, y_new) = shifted(2000), shifted(2000, seed=1)
+    biased = np.log(NEW) - np.log(OLD)  # the classifier was trained where the shares were these
+    cal = attemper.fit(h + biased, y, method=method)
+    before, after = (metrics.nll(y_new, c.predict_proba(new + biased)) for c in (cal, cal.adapt(new + biased)))
+    assert after < before + 0.01
+    with pytest.raises(InputError) as error:
+        attemper.fit(attemper.sketch(h, y)).adapt(new)
+    assert error.value.param == "validation"
 
 
 @pytest.mark.parametrize("change", ["sharper", "noise"])

@@ -20,6 +20,7 @@ from attemper.data.inputs import as_labels
 from attemper.data.scores import Scores
 from attemper.errors import InputError, LabelShiftError, check_share, listed, nearest
 from attemper.kernels.priors import most_likely_priors, resampled_priors, shrunk_priors
+from attemper.maps import Map
 
 SLACK = 1e-6  # that the sum of shares may be off, by rounding; they are then divided by it
 N_RESAMPLES = 200
@@ -27,6 +28,8 @@ PREDICTED_CLASSES = 32  # up to which cells are by predicted class; beyond, the 
 EDGES = np.array([0.5, 0.8, 0.95, 0.99])  # of the confidence, between cells
 MOST_UNEXPLAINED = 0.02  # share of the predictions; below, a difference does not matter
 ALPHA = 0.01
+MOST_LOGITS = 1 << 17  # that a mean prediction is computed from
+LEAST_SHARE = 1e-12  # 0 is practically impossible, but a row where no other class is possible stays as it is
 
 
 def as_priors(values: Any, classes: Sequence[Any], param: str = "priors") -> Floats:
@@ -182,9 +185,9 @@ def adapt(
 
     new = scores_of(X, groups=groups, clusters=clusters)
     probs = to_numpy(calibrator.predict_proba(new))
-    report, old, k = calibrator.report_, getattr(calibrator, "priors_", None), calibrator.n_features_in_
-    n = report.n_cases or report.n_samples
-    labelled = None if old is None else old > 0
+    report, k, labelled = calibrator.report_, calibrator.n_features_in_, None
+    old = getattr(calibrator, "priors_", None) if hasattr(calibrator, "rows_") else None  # a sketch has no predictions
+    n = min(report.n_cases or report.n_samples, MOST_LOGITS // k)
     if validation is not None:
         if not isinstance(validation, Scores) and not (isinstance(validation, tuple) and len(validation) == 2):
             raise InputError("validation: expected data with labels, (X, y) or Scores", "validation")
@@ -195,7 +198,8 @@ def adapt(
         n = len(val) if val.cases is None else int(val.cases.max()) + 1
         old, labelled = before.mean(axis=0), np.bincount(val.labels, minlength=k) > 0
     if old is None:
-        raise InputError("validation: expected data with labels, (X, y)", "validation")
+        what = "the calibrator was fitted to a sketch; to estimate priors, use adapt(validation=(X, y)), or fit to rows"
+        raise InputError(f"validation: {what}", "validation")
     found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=new.clusters)
     if validation is not None:
         known = found.priors if k > PREDICTED_CLASSES else None
@@ -207,6 +211,13 @@ def adapt(
     made = calibrator.with_priors(found.priors, found.old)
     made.adapted_ = found
     return made
+
+
+def mean_prediction(fitted: Map, scores: Scores) -> Floats:
+    """Return the mean prediction of a map of logits for the samples of a fit; of many logits, evenly spaced rows."""
+    step = -(-len(scores) * scores.n_classes // MOST_LOGITS)
+    some = scores if step == 1 else scores.take(np.arange(0, len(scores), step))
+    return np.asarray(np.average(fitted.apply(some.logits), axis=0, weights=some.w))
 
 
 def _rows(probs: ArrayLike, clusters: ArrayLike | None) -> tuple[Floats, Labels | None]:

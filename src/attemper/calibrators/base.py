@@ -207,7 +207,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if -np.inf < data.low <= MASKS_FROM and not data.finite_masks:
                 self.unmasked_ = True  # numbers so low were no masks
             if not data.multi_label:
-                self.priors_ = np.bincount(data.labels, data.w, data.n_classes) / data.total_weight
+                self.priors_ = priors.mean_prediction(replace(self.map_, input="logits"), data)
         for name, value in fit.values.items():
             setattr(self, f"{name}_", value)
         return self
@@ -336,7 +336,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def with_priors(self, new: Any, old: Any = None) -> Self:
         """Return a calibrator for other class priors: p_k times new_k / old_k, rows normalised. A rule is dropped.
 
-        ``old`` are the shares of the classes in the data of the fit; by default those of its labels.
+        ``old`` are the shares under which the probabilities are calibrated; by default ``priors_``, the mean prediction
+        of the fit (of a fit to a sketch, the shares of its labels).
         """
         self._check_fitted()
         if self.map_.independent:
@@ -348,11 +349,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         after = priors.as_priors(new, names, "new")
         none = np.flatnonzero((before == 0) & (after > 0))
         if len(none):
-            raise InputError(f"old: the share of {names[none[0]]!r} is 0, and {after[none[0]]:g} now", "old")
+            what = f"the share of {names[none[0]]!r} is 0. Use old=… for shares under which it occurs."
+            raise InputError(f"old: {what}", "old")
         made = copy.copy(self)
         made.__dict__.pop("sketch_", None)  # whose samples have the priors of the fit
-        with np.errstate(divide="ignore"):
-            made._tilt(np.where(before > 0, np.log(after), -np.inf) - np.log(np.where(before > 0, before, 1.0)))
+        made._tilt(np.log(np.maximum(after, priors.LEAST_SHARE)) - np.log(np.maximum(before, priors.LEAST_SHARE)))
         made.priors_, made.report_ = after, replace(self.report_, changed=None)
         if made.__dict__.pop("rule_", None) is not None:
             warn("the rule is dropped: it was chosen for other class priors. Use attemper.decide again.")

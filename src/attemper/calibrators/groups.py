@@ -119,8 +119,7 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         nll = _nll(replace(common, input="logits"), found, scores, codes)
         ok = report.converged and found.error < 0.02
         report = replace(report, nll=nll, converged=ok)
-        own = {"priors": base.priors_} if hasattr(base, "priors_") else {}
-        return Fit(common, report, {"common": base, "groups": found, **own})
+        return Fit(common, report, {"common": base, "groups": found})
 
     def predict_proba(self, X: Any, *, groups: Any = None, axis: int | None = None) -> Any:
         """Calibrated probabilities, each row by the map of its group; a new group has the common map."""
