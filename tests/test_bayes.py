@@ -7,6 +7,8 @@ import pytest
 from scipy.stats import beta
 from scipy.stats import t as student
 
+import attemper
+from attemper import metrics
 from attemper.calibrators.bayesian import BayesianTemperatureScaling
 from attemper.calibrators.label_model import error_rate
 from attemper.calibrators.structured import StructuredScaling
@@ -226,3 +228,23 @@ def test_the_interval_of_the_share_of_confused_labels_lies_around_it():
     assert fitted.confusions_ is not None
     assert low < fitted.noise_ < high
     assert fitted.noise_ == pytest.approx(0.2, abs=0.015)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 0.01, 30.0, 40.0, 1e4])
+@pytest.mark.parametrize("k", [2, 10])
+def test_wrong_labels_are_found_on_logits_of_any_scale(scale, k):
+    data = draw(1000, k, t=2.0, noise=0.2)
+    found, usual = (attemper.fit(s * data.h, data.y, noise="unknown") for s in (scale, 1.0))
+    assert found.temperature_ == pytest.approx(scale * usual.temperature_, rel=0.25)
+    gap = metrics.nll(data.y, found.predict_proba(scale * data.h)) - metrics.nll(data.y, usual.predict_proba(data.h))
+    assert abs(gap) < 0.02
+
+
+@pytest.mark.parametrize("noise", [0, 0.1, "unknown"])
+@pytest.mark.parametrize("scale", [1000.0, 1e-4])
+def test_a_temperature_beyond_the_grid_of_sketches_warns(noise, scale):
+    data = draw(1000, 3, t=2.0)
+    with pytest.warns(attemper.EdgeWarning):
+        fitted = attemper.fit(attemper.sketch(scale * data.h, data.y), noise=noise)
+    assert fitted.report_.edge == ("high" if scale > 1 else "low")
+    assert not fitted.report_.converged

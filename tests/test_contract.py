@@ -377,3 +377,31 @@ def test_weights_in_a_sketch_are_repeats(name, k):
     one, two = (clone(VARIANTS[name]).fit_sketch(sketch) for sketch in sketches)
     same_fit(one, two, data.h)
     np.testing.assert_allclose(one.priors_, two.priors_)
+
+
+@pytest.mark.parametrize("method", ["ts", "bayes", "structured", "vector"])
+def test_weights_of_soft_labels_are_repeats(method):
+    data = draw(200, 4, seed=3)
+    shares, five = 0.9 * np.eye(4)[data.y] + 0.025, np.full(200, 5.0)
+    weighted = attemper.fit(data.h, shares, method=method, sample_weight=five)
+    repeated = attemper.fit(np.repeat(data.h, 5, axis=0), np.repeat(shares, 5, axis=0), method=method)
+    np.testing.assert_allclose(weighted.predict_proba(data.h), repeated.predict_proba(data.h), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_what_is_no_distribution_is_no_probability(method):
+    data = draw(200, 3)
+    fitted = METHODS[method](input="probs").fit(data.p, data.y)
+    for bad in ([0.9, 0.9, 0.9], [0.0, 0.0, 0.0], [1.5, -0.3, -0.2]):
+        with pytest.raises(InputError) as error:
+            fitted.predict_proba([bad])
+        assert error.value.param == "X"
+
+
+def test_zeros_after_a_sketch_without_zeros_are_small():
+    data = draw(300, 3)
+    for fitted in (
+        attemper.fit(attemper.sketch(data.p, data.y, input="probs")),
+        attemper.TemperatureScaling(input="probs").partial_fit(data.p, data.y),
+    ):
+        assert 0 < fitted.predict_proba([[0.5, 0.5, 0.0]])[0, 2] < 0.01

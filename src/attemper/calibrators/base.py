@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 
 from attemper import _json, priors
 from attemper._typing import Floats, InputKind
-from attemper.data.arrays import MASKS_FROM, as_array, masks_as_inf, to_numpy
+from attemper.data.arrays import MASKS_FROM, as_array, masks_as_inf, sum_tolerance, to_numpy
 from attemper.data.doubts import row_marks, warn_of_doubts, warn_of_lost_class
 from attemper.data.frames import by_name, names_of
 from attemper.data.inputs import as_names, two_columns
@@ -37,6 +37,7 @@ from attemper.sketches import Sketch, sketch_scores
 
 METHODS: dict[str, type[Calibrator]] = {}
 WRAPPERS: dict[str, type[Calibrator]] = {}  # classes that are saved and loaded, but are no methods of their own
+ZEROS_OF_SKETCH = 1e-8  # what later zeros stand for, if there were none in a sketch
 SUM_TO_ONE = 1e-5  # how close probabilities come to it in single precision
 
 
@@ -195,7 +196,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in [*vars(self)]:
             if name.endswith("_") and not name.startswith("_"):
                 delattr(self, name)
-        self.map_ = replace(fit.map, input=cast(InputKind, data.input), zeros_as=data.zeros_as)
+        zeros_as = data.zeros_as
+        if isinstance(data, Sketch) and data.input == "probs" and zeros_as is None:
+            zeros_as = ZEROS_OF_SKETCH
+        self.map_ = replace(fit.map, input=cast(InputKind, data.input), zeros_as=zeros_as)
         self.report_, self.classes_ = fit.report, classes
         if isinstance(data, Scores) and data.cases is not None:
             self.report_ = replace(fit.report, n_cases=int(data.cases.max()) + 1)
@@ -322,6 +326,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.map_.input == "probs":
             if bool(((x < -1e-3) | (x > 1 + 1e-3)).any()):
                 raise InputError("X: expected probabilities from 0 to 1, as in the fit, got other numbers", "X")
+            off = xp.abs(xp.sum(x, axis=1) - 1)
+            if not self.map_.independent and bool(xp.max(off) > sum_tolerance(x.shape[1])):
+                raise InputError(f"X: the sum of row {int(xp.argmax(off))} is off 1 by {float(xp.max(off)):.3g}", "X")
         elif not self.map_.independent:
             low = xp.min(x)
             if bool(low <= MASKS_FROM):

@@ -41,9 +41,10 @@ from attemper.errors import ConvergenceWarning, EdgeWarning, check_number, warn
 from attemper.kernels import chebyshev
 from attemper.kernels.evidence import ScalePrior
 from attemper.maps import Map, Mixture
-from attemper.sketches import LOG_ODDS, Sketch, local_sketch
+from attemper.sketches import LOG_ODDS, T_RANGE, Sketch, local_sketch
 
 PRIOR_DF = 4.0
+ROOM = 5.0  # around the T of the true classes, that the range of temperatures reaches at least
 WIDER = 2.0  # times the scale of the prior, for the interval of T: at 1 it misses an unusual T too often
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 MAX_ERROR = 0.02  # of log T that a table may leave
@@ -114,8 +115,10 @@ class BayesianTemperatureScaling(Calibrator):
 
     def _fit(self, scores: Scores) -> Fit:
         rate = error_rate(self.noise, scores.chance)
-        unit, t_range = scale_of(scores, rate)
         truth = self._truth(scores) if rate is None and scores.n_classes <= label_model.MAX_CLASSWISE else None
+        unit, (low, high) = scale_of(scores, rate if truth else rate or 0.0)
+        at = 1.0 if truth is None else float(np.exp(truth.account.fit.total_log_t)) / unit
+        t_range = min(low, at / ROOM), max(high, at * ROOM)
 
         def believe(sketch: Sketch) -> Belief:
             model = self._model(sketch, unit)
@@ -156,7 +159,7 @@ class BayesianTemperatureScaling(Calibrator):
         stage = mixture(*chebyshev.gauss(u, belief.kept, N_COMPONENTS))
         middle = float(np.exp(chebyshev.quantiles(u, weight, (0.5,))[0]))
         low, high = np.exp(chebyshev.quantiles(u, belief.wider, TAILS)).tolist()
-        edge = _edge(belief, sketch, whole, self.noise == 0)
+        edge = _edge(belief, sketch, whole, self.noise == 0 or whole.t_range == T_RANGE)
         spread = float(np.sqrt(weight @ (u - weight @ u) ** 2))
         error = 2 * belief.nats * spread  # what is off by δ everywhere moves the mean by 2 δ standard deviations
         notes = []
@@ -203,10 +206,10 @@ def _window(belief: Belief) -> tuple[float, float]:
     return float(np.exp(u[max(inside[0] - 2, 0)])), float(np.exp(u[min(inside[-1] + 2, len(u) - 1)]))
 
 
-def _edge(belief: Belief, sketch: Sketch, whole: Sketch, clean: bool) -> Literal["low", "high"] | None:
+def _edge(belief: Belief, sketch: Sketch, whole: Sketch, sure: bool) -> Literal["low", "high"] | None:
     """Return whether the range is too narrow: the posterior piles up there, or the NLL would have T beyond it.
 
-    Without an error in sight the NLL always would; and with noise it may, where labels are mostly noise.
+    Without an error in sight the NLL always would; and with noise it may lie above a range that is wide enough for T.
     """
     u, of_t, near = belief.u, belief.weight, 0.02 * whole.interval.length
     if of_t[u < whole.interval.low + near].sum() > 0.05:
@@ -218,7 +221,7 @@ def _edge(belief: Belief, sketch: Sketch, whole: Sketch, clean: bool) -> Literal
         beyond = _beyond(whole)
     if beyond < 0 and not sketch.perfect:
         return "low"
-    return "high" if beyond > 0 and clean else None
+    return "high" if beyond > 0 and sure else None
 
 
 def _beyond(sketch: Sketch) -> int:

@@ -271,7 +271,10 @@ def with_effective_weights(scores: Scores) -> Scores:
         return scores
     case = scores.cases
     assert case is not None
-    beta, n_cases = 1 / best_temperature(scores).t, int(case.max()) + 1
+    n_cases = int(case.max()) + 1
+    if scores.numbered and n_cases == scores.n_samples:  # soft labels, whose rows are parts of one sample
+        return scores
+    beta = 1 / best_temperature(scores).t
     chosen = case % max(1, len(scores) * scores.n_classes // MOST_SLOPES) == 0
     some, number = scores.take(chosen), case_numbers(case[chosen])
     h, y = some.logits, some.labels

@@ -228,3 +228,8 @@ def masks_as_inf(h: Any) -> Any:
 def _below(h: Any, xp: Any) -> Any:
     """Which numbers may be finite masks."""
     return (h <= MASKS_FROM) & (h > -math.inf) & (xp.max(h, axis=-1, keepdims=True) > MASKS_FROM)
+
+
+def sum_tolerance(n_classes: int) -> float:
+    """Return how far the sum of a row of probabilities may be from 1, by rounding."""
+    return 0.01 + 1e-3 * math.sqrt(n_classes)

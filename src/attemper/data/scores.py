@@ -27,6 +27,7 @@ from attemper.data.arrays import (
     on_gpu,
     prime_step,
     row_slices,
+    sum_tolerance,
     take_rows,
     to_numpy,
 )
@@ -427,7 +428,7 @@ def _check_probs(p: NDArray[Any], first: int, scores: Scores) -> float:
             f"data: row {first + row}, column {column} is {value}; expected probabilities from 0 to 1. {fix}", "data"
         )
     sums = p.sum(axis=1, dtype=np.float64)
-    off = np.flatnonzero(~(np.abs(sums - 1) <= 0.01 + 1e-3 * np.sqrt(p.shape[1])))
+    off = np.flatnonzero(~(np.abs(sums - 1) <= sum_tolerance(p.shape[1])))
     if off.size and not scores.multi_label:
         raise InputError(
             f"data: row {first + off[0]} sums to {sums[off[0]]:.6g}; expected probabilities that sum to 1. Divide "

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper import _json
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import as_array, to_numpy
+from attemper.data.arrays import as_array, sum_tolerance, to_numpy
 from attemper.data.inputs import as_labels, as_weights, two_columns
 from attemper.errors import FileError, InputError, listed, nearest
 from attemper.kernels.clusters import case_numbers
@@ -120,7 +120,7 @@ def as_probs(probs: ArrayLike, n_classes: int | None = None) -> Floats:
     p = two_columns(p, "probs") if p.ndim == 1 or p.shape[1:] == (1,) else p
     if p.ndim != 2 or p.shape[1] < 2:
         raise InputError(f"probs: expected N×K probabilities, got shape {p.shape}", "probs")
-    if not ((p >= 0).all() and (np.abs(p.sum(axis=1) - 1) < 0.01 + 1e-3 * np.sqrt(p.shape[1])).all()):
+    if not ((p >= 0).all() and (np.abs(p.sum(axis=1) - 1) <= sum_tolerance(p.shape[1])).all()):
         raise InputError("probs: expected probabilities that sum to 1 in each row", "probs")
     if n_classes is not None and p.shape[1] != n_classes:
         raise InputError(f"probs: the rule is for {n_classes} classes, got {p.shape[1]}", "probs")
