@@ -1,6 +1,7 @@
 """CalibratedClassifier: the calibrator of held-out predictions, and the estimator of all rows."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.datasets import make_classification
@@ -159,3 +160,11 @@ def test_naive_bayes_gets_better():
     assert np.log(clf.predict_proba(twice[test])[rows]).mean() > np.log(raw[rows]).mean() + 0.1
     priors = clf.with_priors([0.6, 0.2, 0.2])
     assert (priors.predict_proba(twice)[:, 0] > clf.predict_proba(twice)[:, 0]).all()
+
+
+def test_a_new_fit_forgets_the_names_of_the_features():
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+    clf = CalibratedClassifier(LogisticRegression(), "ts").fit(frame, Y)
+    assert clf.feature_names_in_.tolist() == [*frame]
+    assert not hasattr(clf.fit(X[:, :5], Y), "feature_names_in_")
+    assert clf.n_features_in_ == 5

@@ -19,7 +19,7 @@ from attemper.calibrators import (
     Report,
     TemperatureScaling,
 )
-from attemper.comparison import WHY, compare_scores
+from attemper.comparison import NEGLIGIBLE, WHY, compare_scores
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.maps import Map
@@ -351,3 +351,12 @@ def test_so_many_errors_are_needed_to_choose_and_no_more_folds_than_cases_are_ma
         assert (found.reason, bool(found.test_can_be_best)) == (reason, errors == 20)
     few = Scores.of(*draw(500, 3), clusters=np.arange(500) // 20)
     assert compare_scores(few, methods=["ts", "bayes"], cv=30).n_folds == 25
+
+
+def test_an_alternative_gains_beyond_chance():
+    gains = {}
+    for bias in (0.0, 0.15, 0.3):
+        found = compare_scores(scores(bias=bias), methods=["bayes", "vector"])
+        gains[bias] = found["vector"].gain
+        assert (found.alternatives == ("vector",)) == (gains[bias].low > NEGLIGIBLE)
+    assert gains[0.15].low < NEGLIGIBLE < min(gains[0.15].value, gains[0.3].low)

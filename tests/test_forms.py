@@ -747,3 +747,18 @@ def test_files_in_another_order_of_the_classes_do_not_join(folder):
         write(name, {key: table[key] for key in [*(f"logit_{c}" for c in order), "label"]})
     with pytest.raises(InputError):
         read(["one.csv", "two.csv"])
+
+
+@pytest.mark.parametrize("spelling", [str.lower, str.title, str.upper])
+def test_true_and_false_are_names_however_they_are_spelled(spelling):
+    labels = [spelling("true"), spelling("false"), spelling("true")]
+    for names in ([False, True], ["FALSE", "TRUE"], ["false", "true"]):
+        assert Scores.of(np.zeros((3, 2)), labels, classes=names).labels.tolist() == [1, 0, 1]
+
+
+def test_zeros_and_ones_alone_are_no_probabilities():
+    one = np.eye(K)[Y]
+    read(one, Y)  # a warning would be an error
+    read(one[:, 0], Y == 0)
+    with pytest.warns(ProbabilitiesAsLogitsWarning):
+        read(0.9 * one + 0.1 / K, Y)

@@ -259,3 +259,12 @@ def test_where_all_functions_are_zero_possible_classes_share_equally():
     h = np.array([[1.0, 0.0, -np.inf], [3.0, 2.0, 1.0]])
     for x in (h, torch.tensor(h)):
         np.testing.assert_allclose(np.asarray(nothing.apply(x)), [[0.5, 0.5, 0], [1 / 3] * 3], rtol=1e-12)
+
+
+@pytest.mark.parametrize("library", NAMESPACES)
+def test_a_probability_at_a_knot_has_the_step_that_begins_there(library):
+    h = np.array([[0.0, 0.0], [800.0, 0.0], [0.0, 800.0]])  # p is 1/2, 0 and 1 to the last bit
+    for linear in (False, True):
+        steps = Map((Knots(np.array([9]), np.arange(9) / 8, np.linspace(0.1, 0.9, 9), linear),))
+        found = in_double(steps.apply(NAMESPACES[library](h, "float32")))
+        np.testing.assert_allclose(found[:, 1], [0.5, 0.1, 0.9], rtol=1e-6)

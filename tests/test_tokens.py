@@ -187,3 +187,8 @@ def test_no_token_is_compared_with_padding(padding):
     rows = [(i, t) for i in range(2) for t in range(4) if counts[i, t] and counts[i, t + 1]]
     np.testing.assert_array_equal(found.labels, [ids[i, t + 1] for i, t in rows])
     np.testing.assert_array_equal(found.logits, [logits[i, t] for i, t in rows])
+
+
+def test_what_is_never_the_next_token_has_a_probability_of_zero():
+    [found] = tokens.responses_of([{"A": -0.1, "B": tokens.NEVER, "C": tokens.NEVER + 1}])
+    assert found.log_probs == (-0.1, tokens.NEVER + 1, -np.inf)

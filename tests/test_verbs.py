@@ -887,3 +887,11 @@ def test_evaluate_is_the_metrics_before_and_after_with_weights_and_clusters(by):
     frame = found.to_frame()
     assert len(frame) == 4 * (1 + 2 * by)
     assert frame["after_low" if "after_low" in frame else "after"].notna().all()
+
+
+def test_an_option_that_is_passed_counts_more_than_that_of_an_instance():
+    p = np.where(P < 1e-3, 0, P) / np.where(P < 1e-3, 0, P).sum(axis=1, keepdims=True)
+    base = TemperatureScaling(input="probs", zeros_as=1e-3, classes=NAMES.tolist())
+    for method in (base, GroupedCalibrator(base)):
+        made = [fit(p, NAMES[Y], method=method, groups=SITE, **more) for more in ({}, {"zeros_as": 1e-6})]
+        assert [each.map_.zeros_as for each in made] == [1e-3, 1e-6]
