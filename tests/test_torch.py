@@ -132,6 +132,12 @@ def test_wrapped_networks_return_probabilities():
     conv = of_images(fitted("ts", 4)).wrap(nn.Conv2d(3, 4, 1))
     for width in (5, 1):  # which is not that of one column
         assert torch.allclose(conv(torch.randn(2, 3, 5, width)).sum(dim=1), torch.ones(2, 5, width))
+    rows, images = fitted("ts", 4), torch.randn(2, 3, 4, 4)
+    with pytest.raises(InputError) as error:
+        rows.wrap(nn.Conv2d(3, 4, 1))(images)
+    assert error.value.param == "axis"
+    for p in (rows.wrap(nn.Conv2d(3, 4, 1), axis=1)(images), rows.to_torch(axis=1)(torch.randn(2, 4, 4, 4))):
+        assert torch.allclose(p.sum(dim=1), torch.ones(2, 4, 4))
     for k in (1, 3):
         with pytest.raises(InputError):
             cal.wrap(nn.Linear(6, k))(x)

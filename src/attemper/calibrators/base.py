@@ -380,17 +380,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return cast(Self, priors.adapt(self, X, validation=validation, axis=axis, groups=groups, clusters=clusters))
 
-    def wrap(self, module: Any) -> Any:
-        """Return a torch module that returns calibrated probabilities of what ``module`` returns."""
+    def wrap(self, module: Any, axis: int | None = None) -> Any:
+        """Return a torch module that returns calibrated probabilities of what ``module`` returns.
+
+        ``axis`` is where the classes are, if these have three or more dimensions; by default that of the fit.
+        """
         from attemper.torch.module import wrap
 
-        return wrap(self, module)
+        return wrap(self, module, axis)
 
-    def to_torch(self) -> Any:
+    def to_torch(self, axis: int | None = None) -> Any:
         """Return a torch module from logits to calibrated probabilities."""
         from attemper.torch.module import to_torch
 
-        return to_torch(self)
+        return to_torch(self, axis)
 
     def to_onnx(self, path: str | os.PathLike[str], model: Any = None, tensor: str | None = None) -> Any:
         """Write an ONNX model that returns calibrated probabilities: of logits, or of the inputs of ``model``."""

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
-
-import array_api_compat.torch as xp
 
 from attemper.data.arrays import masks_as_inf, settled
 from attemper.errors import InputError, NotFittedError, require
 from attemper.maps import Map
 
 torch: Any = require("torch", extra="torch", why="for torch modules")
+xp: Any = importlib.import_module("array_api_compat.torch")
 
 SINGLE_ONLY = ("mps",)  # devices without double precision
 
 
-def to_torch(calibrator: Any) -> MapModule:
+def to_torch(calibrator: Any, axis: int | None = None) -> MapModule:
     """Return a fitted calibrator, or a map, as a module: from logits (or probabilities) to calibrated probabilities.
 
-    The classes are where they were in the fit, or last.
+    ``axis`` is where the classes are of an input with three or more dimensions; by default that of the fit.
 
     >>> to_torch(Map.scale(0.5))(torch.tensor([[2.0, 0.0]])).round(decimals=3)
     tensor([[0.7310, 0.2690]])
     """
-    fitted, axis = _map_of(calibrator), getattr(getattr(calibrator, "read_", None), "axis", None)
+    fitted = _map_of(calibrator)
+    axis = getattr(getattr(calibrator, "read_", None), "axis", None) if axis is None else axis
     masks = fitted.input == "logits" and not fitted.independent and not getattr(calibrator, "unmasked_", False)
-    return MapModule(fitted, -1 if axis is None else axis, getattr(calibrator, "n_features_in_", None), masks=masks)
+    return MapModule(fitted, axis, getattr(calibrator, "n_features_in_", None), masks=masks)
 
 
-def wrap(calibrator: Any, module: Any) -> CalibratedModule:
+def wrap(calibrator: Any, module: Any, axis: int | None = None) -> CalibratedModule:
     """Return a network that returns calibrated probabilities; the network is held, not copied.
 
     >>> wrap(Map.scale(0.5), torch.nn.Linear(4, 3))(torch.zeros(2, 4)).shape
@@ -47,7 +48,7 @@ def wrap(calibrator: Any, module: Any) -> CalibratedModule:
     if _map_of(calibrator).input == "probs" and issubclass(end, layers):
         added = "a Sigmoid" if _map_of(calibrator).independent else "a Softmax"
         raise InputError(f"module: it ends in {end.__name__}, the fit had probabilities. Add {added}.", "module")
-    made = CalibratedModule(module, to_torch(calibrator))
+    made = CalibratedModule(module, to_torch(calibrator, axis))
     made.train(module.training)
     return made
 
@@ -65,9 +66,9 @@ def _map_of(calibrator: Any) -> Map:
 class MapModule(torch.nn.Module):  # type: ignore[misc]
     """Calibrated probabilities of logits; the numbers of the map are buffers. Made by `to_torch`."""
 
-    def __init__(self, fitted: Map, dim: int, n_classes: int | None, *, masks: bool) -> None:
+    def __init__(self, fitted: Map, axis: int | None, n_classes: int | None, *, masks: bool) -> None:
         super().__init__()
-        self.map, self.dim, self.n_classes, self.masks = fitted, dim, n_classes, masks
+        self.map, self.axis, self.n_classes, self.masks = fitted, axis, n_classes, masks
         arrays = fitted.arrays()
         self.names = tuple(arrays)
         for name, array in arrays.items():
@@ -76,12 +77,17 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
     def forward(self, x: Any) -> Any:
         """Calibrate; in the precision of ``x``, computed in single or double precision."""
         x = x[:, None] if x.ndim == 1 else x
-        h = x.movedim(self.dim, -1)
+        if x.ndim > 2 and self.axis is None:
+            raise InputError(
+                f"axis: expected where the classes are in shape {tuple(x.shape)}. Use wrap(…, axis=1)", "axis"
+            )
+        axis = -1 if self.axis is None or x.ndim == 2 else self.axis
+        h = x.movedim(axis, -1)
         if h.shape[-1] == 1 and not self.map.independent:  # the second of two classes
             h = torch.cat([1 - h if self.map.input == "probs" else torch.zeros_like(h), h], dim=-1)
         if self.n_classes is not None and h.shape[-1] != self.n_classes:
             raise InputError(
-                f"expected {self.n_classes} classes at dim={self.dim}, got the shape {tuple(x.shape)}", "dim"
+                f"axis: expected {self.n_classes} classes along axis {axis}, got the shape {tuple(x.shape)}", "axis"
             )
         double = _double(h.device)
         dtype = h.dtype if h.is_floating_point() else double
@@ -93,7 +99,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         h = masks_as_inf(h) if self.masks else h
         made = self.map.evaluate(h.to(wide), arrays, xp, log=False).to(dtype)
         made = settled(made, h, xp) if dtype.itemsize < 4 and not self.map.independent else made
-        return made.movedim(-1, self.dim)
+        return made.movedim(-1, axis)
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
         """Follow the model to another device, but stay in double precision: ``model.half()`` must not round a map."""
