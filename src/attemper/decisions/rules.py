@@ -62,7 +62,7 @@ class Shortage:
 
     of: str | None  # class or group; None: of all cases
     n_cases: int
-    more: int | None  # None: at the observed rate of errors no number helps
+    more: int | None  # None: these do not show how many
     errors: int = 0  # among the cases that the first test is about
     tested: int = 0
 

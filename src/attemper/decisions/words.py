@@ -43,15 +43,15 @@ def missing(shortages: Iterable[Shortage]) -> list[str]:
     """Write how many more cases a guarantee needs.
 
     >>> missing([Shortage("mel", 20, 9)])
-    ['No guarantee: there are 20 cases of mel; label about 9 more.']
+    ['No guarantee. There are too few cases of mel (20): label about 9 more.']
     """
     lines = []
     for found in shortages:
         cases = "cases" if found.of is None else f"cases of {found.of}"
-        seen = f"{found.errors} of the {found.tested} most confident are wrong" if found.tested else ""
-        there = f"there are {found.n_cases} {cases}" + (f", and {seen}" if seen else "")
-        fix = "more would not help: use a higher bound" if found.more is None else f"label about {found.more} more"
-        lines.append(f"No guarantee: {there}; {fix}.")
+        seen = f"; {found.errors} of the {found.tested} most confident are wrong" if found.tested else ""
+        more = "label more, or use a higher bound; these do not show how many more it takes"
+        fix = more if found.more is None else f"label about {found.more} more"
+        lines.append(f"No guarantee. There are too few {cases} ({found.n_cases}{seen}): {fix}.")
     return lines
 
 

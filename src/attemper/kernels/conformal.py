@@ -75,7 +75,8 @@ def clear_of_ties(value: float, values: Floats) -> float:
     0.200001
     """
     above = float(values[values > value].min(initial=1.0))
-    return value + max(min(ROOM, (above - value) / 2), 0.0)
+    raised = value + min(ROOM, (above - value) / 2)
+    return raised if value < raised < above else value
 
 
 def one_per_cluster(cluster: Labels, counts: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
