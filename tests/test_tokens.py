@@ -192,3 +192,23 @@ def test_no_token_is_compared_with_padding(padding):
 def test_what_is_never_the_next_token_has_a_probability_of_zero():
     [found] = tokens.responses_of([{"A": -0.1, "B": tokens.NEVER, "C": tokens.NEVER + 1}])
     assert found.log_probs == (-0.1, tokens.NEVER + 1, -np.inf)
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor])
+@pytest.mark.parametrize("positions", [[3, 2], [1], [-4, 0], [0.5, 1]])
+def test_positions_lie_within_each_sequence(make, positions):
+    with pytest.raises(InputError) as error:
+        tokens.option_scores(make(np.arange(24.0).reshape(2, 3, 4)), [0, 1], [0, 1], positions=positions)
+    assert error.value.param == "positions"
+
+
+@pytest.mark.parametrize("weight", [[1, 2, 3], [1]])
+def test_weights_of_ranks_are_one_for_each_position(weight):
+    responses = [{"A": -0.2, "B": -3.0}, {"B": -0.7, "A": -1.2}]
+    with pytest.raises(InputError) as error:
+        tokens.topk_scores(responses, ["A", "B"], sample_weight=weight)
+    assert error.value.param == "sample_weight"
+    assert tokens.topk_scores(responses, ["A", "B"], sample_weight=2.0).total_weight == 4
+    with pytest.raises(InputError) as error:
+        tokens.topk_scores(np.zeros((2, 4)), [None, None], k=2)
+    assert error.value.param == "labels"

@@ -14,7 +14,7 @@ import numpy as np
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import as_array, take_rows
 from attemper.data.files import reading
-from attemper.data.inputs import as_plain
+from attemper.data.inputs import as_plain, as_weights
 from attemper.data.scores import Scores
 from attemper.errors import InputError, listed
 
@@ -124,7 +124,11 @@ def option_scores(
     if hasattr(data, "ndim"):
         values = as_array(data, "data")
         if values.ndim == 3:
-            at = np.full(values.shape[0], -1) if positions is None else as_plain(positions)
+            n, length = values.shape[:2]
+            at = np.full(n, -1) if positions is None else as_plain(positions)
+            if at.shape != (n,) or at.dtype.kind not in "iu" or not ((-length <= at) & (at < length)).all():
+                what = f"{n} whole numbers below {length}, one for each sequence"
+                raise InputError(f"positions: expected {what}, got {positions!r:.80}", "positions")
             values = _entries(values, np.arange(values.shape[0]), at)
         groups, y = _options_and_labels(options, labels, int(values.shape[-1]))
         xp = array_api_compat.array_namespace(values)
@@ -180,14 +184,15 @@ def topk_scores(
     (array([[0.9  , 0.091, 0.009],
            [0.7  , 0.2  , 0.1  ]]), array([0, 2]))
     """
-    w = None if sample_weight is None else as_plain(sample_weight)
     found = None if hasattr(data, "ndim") else list(responses_of(data))
     given, n = labels if found is None else _labels_of(found, labels), len(data if found is None else found)
     items = None if given is None else as_plain(given).tolist()
     if items is not None and len(items) != n:
         raise InputError(f"labels: expected {n}, one for each position, got {len(items)}", "labels")
     kept = [i for i in range(n) if (items is None or _counts(items[i])) and (found is None or found[i].tokens)]
-    w = None if w is None else w[kept]
+    if not kept:
+        raise InputError("labels: no position counts", "labels")
+    w = None if sample_weight is None else as_weights(sample_weight, n)[kept]
     if found is None:
         own = None if items is None else np.array([items[i] for i in kept])
         values, y = _top_of(Scores.of(take_rows(as_array(data, "data"), np.array(kept)), own), k, zeros_as)

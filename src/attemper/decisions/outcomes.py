@@ -109,7 +109,7 @@ def outcome_of(
     (2.0, 1.0, 1.0, 0.5)
     """
     p, y, w = checked(probs, labels, sample_weight, classes)
-    case = None if clusters is None else case_numbers(clusters)
+    case = None if clusters is None else case_numbers(as_ids(clusters, len(p), "clusters"))
     promise = rule.promise
     if promise is not None and promise.unit and case is None:
         raise InputError(f"clusters: the promise is by {promise.unit}, so that of each sample is needed", "clusters")

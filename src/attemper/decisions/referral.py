@@ -158,9 +158,10 @@ def _shortage(
     if n < least:
         return Shortage(name, n, least - n)
     order = np.argsort(-confidence, kind="stable")
-    c, e = (np.repeat(values[order], counts[order].astype(np.int64)) for values in (confidence, wrong))
+    own = np.repeat(order, counts[order].astype(np.int64))
+    c, e = confidence[own], wrong[own].astype(np.float64)
     m = n if name else int(exact.ranks_to_test(n, bound, delta)[0])
-    seen = int((e & (c >= 1)).sum()) if name else int(e[:m].sum())
+    seen = int(e[c >= 1].sum()) if name else int(e[:m].sum())
     above = np.append(0.0, np.cumsum((e + 1 - c) / 2))
 
     def passes(cases: int) -> bool:

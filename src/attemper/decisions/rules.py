@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from attemper import _json
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import as_array, sum_tolerance, to_numpy
-from attemper.data.inputs import as_labels, as_weights, two_columns
+from attemper.data.inputs import as_ids, as_labels, as_weights, two_columns
 from attemper.errors import FileError, InputError, listed, nearest
 from attemper.kernels.clusters import case_numbers
 from attemper.kernels.conformal import one_per_cluster
@@ -158,7 +158,7 @@ def draw_cases(
     rows = np.flatnonzero(weights > 0)
     if clusters is None:
         return rows, weights[rows]
-    case = case_numbers(np.asarray(clusters)[rows])
+    case = case_numbers(as_ids(clusters, len(weights), "clusters")[rows])
     drawn = rows[one_per_cluster(case, weights[rows], np.random.default_rng(seed))]
     return drawn, np.ones(len(drawn))
 
@@ -167,7 +167,7 @@ def unit_of(clusters: ArrayLike | None, weights: Floats, name: str = "cluster") 
     """Return what a case is: "", a sample, where no cluster has several; else the name of a cluster."""
     if clusters is None:
         return ""
-    used = np.asarray(clusters)[weights > 0]
+    used = as_ids(clusters, len(weights), "clusters")[weights > 0]
     return name if len(np.unique(used)) < weights.sum() else ""
 
 
