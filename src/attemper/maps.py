@@ -344,7 +344,7 @@ class Map:
         return any(stage.double for stage in self.stages) or (self.input == "probs" and self.independent)
 
     def then(self, stage: Stage) -> Map:
-        """Return a map with one more stage, which gets log-probabilities; two temperatures become one."""
+        """Return a map with one more stage, on what the last one returns; two temperatures become one."""
         last = self.stages[-1]
         if isinstance(last, Affine) and isinstance(stage, Affine) and last.is_scale and stage.weight.ndim == 0:
             return replace(self, stages=(*self.stages[:-1], replace(stage, weight=last.weight * stage.weight)))

@@ -29,6 +29,7 @@ EDGES = np.array([0.5, 0.8, 0.95, 0.99])  # of the confidence, between cells
 MOST_UNEXPLAINED = 0.02  # share of the predictions; below, a difference does not matter
 ALPHA = 0.01
 MOST_LOGITS = 1 << 17  # that a mean prediction is computed from
+MOST_CLASSES = 1000  # of which the mean prediction of a fit is kept
 LEAST_SHARE = 1e-12  # 0 is practically impossible, but a row where no other class is possible stays as it is
 
 
@@ -198,7 +199,7 @@ def adapt(
         n = len(val) if val.cases is None else int(val.cases.max()) + 1
         old, labelled = before.mean(axis=0), np.bincount(val.labels, minlength=k) > 0
     if old is None:
-        what = "the calibrator was fitted to a sketch; to estimate priors, use adapt(validation=(X, y)), or fit to rows"
+        what = "the mean prediction of the fit is not known (of a sketch, or of so many classes). Use adapt(validation=…)"
         raise InputError(f"validation: {what}", "validation")
     found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=new.clusters)
     if validation is not None:

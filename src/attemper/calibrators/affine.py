@@ -168,8 +168,8 @@ class DirichletCalibration(_AffineScaling):
     Parameters
     ----------
     l2 : float, optional
-        Ridge as for `MatrixScaling`, by default 0.1, and 1 from 100 classes on. It is the paper's ODIR with λ = 10 and
-        μ = 0.1 for ten classes, and on the diagonal too.
+        Ridge as for `MatrixScaling`, by default 0.1, and 1 from 100 classes on. For ten classes it is ODIR of the paper
+        with λ = 10 and μ = 0.1, and the same ridge on the diagonal.
     input, classes, zeros_as
         As for `TemperatureScaling`. Logits are brought to log-probabilities first.
 

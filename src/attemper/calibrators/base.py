@@ -50,7 +50,7 @@ class Report:
     converged: bool = True
     error: float | None = None  # of log T; else by how many nats the mean objective may be above its minimum
     edge: Literal["low", "high"] | None = None  # which end of the range T lies on, if no T inside it is best
-    n_iter: int = 1  # passes over the data
+    n_iter: int = 1  # steps of the solver
     changed: float | None = 0.0  # share of the validation predictions that the map changes; None for other priors
     left_alone: bool = False  # no gain over the classifier as it is: better left alone
     too_few_classes: bool = False  # have a label, so that one temperature stands for class parameters
@@ -210,7 +210,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.rows_ = row_marks(data)
             if -np.inf < data.low <= MASKS_FROM and not data.finite_masks:
                 self.unmasked_ = True  # numbers so low were no masks
-            if not data.multi_label:
+            if not data.multi_label and data.n_classes <= priors.MOST_CLASSES:
                 self.priors_ = priors.mean_prediction(replace(self.map_, input="logits"), data)
         for name, value in fit.values.items():
             setattr(self, f"{name}_", value)
@@ -352,7 +352,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = self.classes_.tolist()
         before = getattr(self, "priors_", None) if old is None else priors.as_priors(old, names, "old")
         if before is None:
-            raise InputError("old: expected the shares of the classes in the data of the fit", "old")
+            raise InputError("old: expected the shares of the classes under which it is calibrated", "old")
         after = priors.as_priors(new, names, "new")
         none = np.flatnonzero((before == 0) & (after > 0))
         if len(none):
