@@ -136,7 +136,7 @@ def monitoring(draws):
                     scores = [Scores.of(x, y[r], clusters=c if clustered else None) for x, r, c in streams]
                     cal = TemperatureScaling().fit(scores[0])
                     quiet, other = (monitor_scores(cal, s, reference=scores[0]) for s in scores[1:])
-                    tests = [test.process.alarm_at for test in (other.gap or other.drift, other.exchangeability)]
+                    tests = [test.process.alarm_at for test in (other.gap, other.exchangeability)]
                     at = min((at for at in tests if at is not None), default=None)
                     found.append((quiet.alarm, at if at is None else int(np.flatnonzero(b[1] == at - 1)[-1]) + 1))
                     if name == "skin" and seed < MAPIE_DRAWS:

@@ -3,11 +3,11 @@
 Each test is a wager against "nothing has changed". If that is true, the probability that its wealth *ever* reaches 1/α
 is at most α. A `MonitorReport` holds the tests that the data allow and what each batch showed, saved as one file:
 
-- `GapTest`, with clusters: confidence − correct, as the mean of a case, as in the reference;
-- `DriftTest`, without clusters: the temperature of the map;
+- `GapTest`, with labels: is confidence − correct, as the mean of a case, as in the reference?
 - `ExchangeabilityTest`: are new cases like those before them and like the reference?
 
-Two tests have half of α each. States are frozen: `update` returns the next one, and an error changes nothing.
+A case is a cluster, or a row. Two tests have half of α each. States are frozen: `update` returns the next one, and an
+error changes nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from attemper.data.arrays import to_numpy
 from attemper.data.doubts import was_fitted_on
 from attemper.data.scores import Scores
 from attemper.decisions.rules import as_probs
-from attemper.errors import InputError, check_share
+from attemper.errors import InputError, check_share, warn
 from attemper.kernels.clusters import case_numbers
-from attemper.kernels.drift import WIDTH, advance, average_by_cluster, conformal_p_values, log_bets, log_ratios
+from attemper.kernels.drift import WIDTH, advance, average_by_cluster, conformal_p_values, log_bets
 from attemper.metrics.intervals import Spread, around_mean, share_of
 
 __all__ = [
-    "BatchReport", "DriftTest", "EProcess", "ExchangeabilityTest", "GapTest", "MonitorReport",
-    "expected_accuracy",
+    "BatchReport", "EProcess", "ExchangeabilityTest", "GapTest", "MonitorReport", "expected_accuracy",
 ]  # fmt: skip
 
 KIND = "monitor"
@@ -47,8 +46,6 @@ KIND = "monitor"
 STANDARD_ERRORS = 2.0
 # Shares of the wealth that are staked. The best is mean over variance: near 1 for a gap of 6 points in cases of one.
 STAKES: Floats = np.array([0.05, 0.1, 0.18, 0.28, 0.4, 0.56, 0.74, 0.95])
-TOLERANCE = 1.1  # factors of the temperature up to this, and down to its inverse, are no drift
-MAX_TOLERANCE = 10.0
 # Scores are counted in bins of this width of the log-odds of the label: an exact test for the rounded score, in a state
 # that does not grow. The bins must not depend on the data.
 BIN, N_BINS = 0.02, 4001
@@ -137,55 +134,6 @@ class GapTest:
 
 
 @dataclass(frozen=True, eq=False)
-class DriftTest:
-    """Whether labels still fit the temperature of the map, within a factor of ``tolerance``.
-
-    Each label, given all before it, is drawn from what the map predicts, up to a factor of its temperature between
-    1/tolerance and tolerance: that is the hypothesis.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> logits = 3 * rng.normal(size=(4000, 5))
-    >>> def labels(t):
-    ...     return (logits / t + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    >>> log_p = logits / 2 - np.logaddexp.reduce(logits / 2, axis=1, keepdims=True)
-    >>> test = DriftTest.new().update(log_p, labels(2.0))
-    >>> test.alarm_at is None, test.update(log_p, labels(3.0)).alarm_at
-    (True, 4638)
-    """
-
-    tolerance: float
-    process: EProcess
-    impossible_at: int | None = None  # the first sample whose label has probability 0
-
-    @classmethod
-    def new(cls, alpha: float = 0.05, tolerance: float = TOLERANCE) -> DriftTest:
-        """Begin."""
-        return cls(min(max(float(tolerance), 1.0), MAX_TOLERANCE), EProcess(alpha))
-
-    def update(self, log_probs: Floats, labels: Labels) -> DriftTest:
-        """Take in log-probabilities of the map and labels, in their order in time."""
-        y = np.asarray(labels, dtype=np.int64)
-        impossible = np.flatnonzero(np.isneginf(log_probs[np.arange(len(y)), y]))
-        possible, ratios = y.copy(), np.empty((len(y), WIDTH))
-        possible[impossible] = log_probs[impossible].argmax(axis=1)
-        for first in range(0, len(y), CHUNK):
-            rows = slice(first, first + CHUNK)
-            ratios[rows] = log_ratios(log_probs[rows], possible[rows], self.tolerance)
-        ratios[impossible] = 0.0
-        at = self.impossible_at
-        if at is None and impossible.size:
-            at = self.process.n + int(impossible[0]) + 1
-        return replace(self, process=self.process.update(ratios), impossible_at=at)
-
-    @property
-    def alarm_at(self) -> int | None:
-        """The sample that raised an alarm; a label of probability 0 does so by itself."""
-        return min((at for at in (self.process.alarm_at, self.impossible_at) if at is not None), default=None)
-
-
-@dataclass(frozen=True, eq=False)
 class ExchangeabilityTest:
     """Whether new cases are like those before them, and like the reference.
 
@@ -243,7 +191,7 @@ class BatchReport:
     confidence: float
     accuracy: Estimate | None  # None: there are no labels
     expected_accuracy: Estimate
-    gap: Estimate | None  # confidence − accuracy
+    gap: Estimate | None  # confidence − accuracy; of one column too, where `evaluate` has risk − share of positives
     decided: int | None = None  # by the rule, where there is one
     missed: int | None = None  # of these, wrong
     p_value: float = 1.0  # that of the pair of tests, over all batches so far
@@ -270,10 +218,8 @@ class MonitorReport(Table):
 
     alpha: float
     clustered: bool
-    labelled: bool
     exchangeability: ExchangeabilityTest
-    gap: GapTest | None = None
-    drift: DriftTest | None = None
+    gap: GapTest | None = None  # None: there are no labels
     calibrator: str = ""  # digest of its map: a state belongs to it
     fed: tuple[str, ...] = ()  # sha256 of files
     reference: tuple[str, ...] = ()  # sha256 of its files
@@ -287,25 +233,19 @@ class MonitorReport(Table):
         clusters: NDArray[Any] | None = None,
         *,
         alpha: float = 0.05,
-        tolerance: float = TOLERANCE,
         n_fit: float | None = None,
         calibrator: str = "",
     ) -> MonitorReport:
         """Begin with validation data, as the new data will be. Without labels, confidences are compared.
 
-        ``tolerance`` is the factor within which the fit knows the temperature. With ``n_fit``, the number of cases that
-        fitted the map, the data are no reference but a first batch.
+        With ``n_fit``, the number of cases that fitted the map, the data are no reference but a first batch.
         """
         check_share(alpha, "alpha")
         share = alpha if labels is None else alpha / 2
         own = _own(log_probs, labels) if n_fit is None else np.empty(0)
         among = ExchangeabilityTest.new(own, None if n_fit is not None else clusters, share)
-        made = cls(alpha, clusters is not None, labels is not None, among, calibrator=calibrator)
-        if labels is None:
-            return made
-        if clusters is None:
-            return replace(made, drift=DriftTest.new(share, max(tolerance, TOLERANCE)))
-        return replace(made, gap=GapTest.new(*_outcomes(log_probs, labels), clusters, share, n_fit))
+        gap = None if labels is None else GapTest.new(*_outcomes(log_probs, labels), clusters, share, n_fit)
+        return cls(alpha, clusters is not None, among, gap, calibrator)
 
     def update(
         self,
@@ -325,18 +265,15 @@ class MonitorReport(Table):
         if sha256 and sha256 in (*self.fed, *self.reference):
             what = "was passed to this state before" if sha256 in self.fed else "is the reference"
             raise InputError(f"data: {name} {what}. Use new data.", "data")
-        if self.labelled and labels is None:
+        if self.gap is not None and labels is None:
             raise InputError("labels: this state is of labelled data; use another state for data without", "labels")
         if self.clustered != (clusters is not None):
             what = "expected them in all batches and the reference, or in none"
             raise InputError(f"clusters: {what}. Use attemper.read(…, clusters=…) for each.", "clusters")
-        y = labels if self.labelled else None
-        tests: dict[str, Any] = {"exchangeability": self.exchangeability.update(_own(log_probs, y), clusters)}
-        if self.drift is not None and y is not None:
-            tests["drift"] = self.drift.update(log_probs, y)
-        if self.gap is not None and y is not None:
-            tests["gap"] = self.gap.update(*_outcomes(log_probs, y), clusters)
-        found = replace(self, fed=(*self.fed, sha256) if sha256 else self.fed, **tests)
+        y = None if self.gap is None else labels
+        among = self.exchangeability.update(_own(log_probs, y), clusters)
+        gap = None if self.gap is None or y is None else self.gap.update(*_outcomes(log_probs, y), clusters)
+        found = replace(self, fed=(*self.fed, sha256) if sha256 else self.fed, exchangeability=among, gap=gap)
         actions = None if rule is None else rule.decide(np.exp(log_probs), groups)
         report = _report(name or str(len(self.batches) + 1), log_probs, labels, clusters, actions)
         verdict: Any = "ALARM" if found.alarm else "no alarm"
@@ -350,9 +287,7 @@ class MonitorReport(Table):
     @property
     def p_value(self) -> float:
         """The smallest α with which there would have been an alarm: twice the smaller one of a pair of tests."""
-        if self.drift is not None and self.drift.impossible_at is not None:
-            return 0.0
-        tests = [test.process for test in (self.gap, self.drift, self.exchangeability) if test is not None]
+        tests = [test.process for test in (self.gap, self.exchangeability) if test is not None]
         return min(1.0, len(tests) * min(process.p_value for process in tests))
 
     def columns(self) -> Columns:
@@ -369,7 +304,6 @@ class MonitorReport(Table):
         """Return which test has raised an alarm."""
         tests = {
             "confidence and accuracy differ": self.gap,
-            "the temperature has changed": self.drift,
             "new cases are unlike those before them": self.exchangeability,
         }
         at = {name: test.alarm_at for name, test in tests.items() if test is not None}
@@ -410,9 +344,7 @@ def monitor_scores(
     scores = _counted(scores)
     batch = _arrays(calibrator, scores)
     if (monitor := state) is None:
-        low, high = getattr(calibrator, "temperature_interval_", None) or (1.0, 1.0)
-        about: dict[str, Any] = {"calibrator": digest, "tolerance": math.sqrt(high / max(low, 1e-9))}
-        about["alpha"] = 0.05 if alpha is None else alpha
+        about: dict[str, Any] = {"calibrator": digest, "alpha": 0.05 if alpha is None else alpha}
         if reference is None:
             report, cases = calibrator.report_, batch[2]
             share = 1.0 if cases is None else len(np.unique(cases)) / len(cases)
@@ -421,6 +353,9 @@ def monitor_scores(
             log_p, y, clusters = _arrays(calibrator, _counted(reference))
             if y is None and batch[1] is not None:
                 raise InputError("reference: expected labels, as the data have them. Use labels=….", "reference")
+            if not calibrator.map_.keeps_arg_max and was_fitted_on(calibrator, reference):
+                what = f"the calibrator was fitted on these, and {calibrator.method} fits its own data best"
+                warn(f"reference: {what}. Use other labelled data, or expect false alarms.")
             monitor = MonitorReport.from_reference(log_p, None if batch[1] is None else y, clusters, **about)
             monitor = replace(monitor, reference=tuple(reference.sha256.values()))
     elif reference is not None and tuple(reference.sha256.values()) != monitor.reference:

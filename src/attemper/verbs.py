@@ -417,7 +417,7 @@ def monitor(
     state : path, or an earlier report, optional
         File that keeps the tests from batch to batch.
     reference : as ``data``, optional
-        Labelled data from before deployment.
+        Labelled data from before deployment; those of the fit only for a method that keeps predictions.
     alpha : float, optional
         Probability of a false alarm, over all time; of a new state 0.05.
     labels, **reading

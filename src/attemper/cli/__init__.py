@@ -56,7 +56,7 @@ COMMANDS = {
     "monitor": (
         "NET FILE...", "Test whether a calibrator still fits new data. Exit 1 on an alarm.",
         "net.attemper.json june.csv --state monitor.json",
-        "net.attemper.json june.csv --reference val.csv",
+        "net.attemper.json june.csv --reference may.csv",
     ),
     "export": (
         "NET [MODEL] -o FILE", "Write ONNX that returns calibrated probabilities.",

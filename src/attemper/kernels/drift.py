@@ -1,9 +1,7 @@
-"""A wager against a map that predicts how likely labels are, in logarithms and row by row.
+"""Wagers against "nothing has changed", in logarithms and case by case.
 
-For a row of log-probabilities log p and a factor λ let q^λ = softmax(log p / λ): what the map would predict if its
-temperature were λ times as high. `log_ratios` gives log q^λ(y) − log q^e(y) for a grid of λ outside a band [1/τ, τ],
-e being the edge of the band on the side of λ. `advance` multiplies such ratios up from every possible beginning at
-once.  `log_bets` gives such ratios for conformal p-values instead.
+A wager has a factor for each case, with a mean of at most 1 while nothing has changed. `advance` multiplies such
+factors up from every possible beginning at once; `log_bets` gives them for conformal p-values.
 """
 
 from __future__ import annotations
@@ -12,12 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._typing import Floats
-from attemper.kernels.softmax import rest, split
 
-# Distances of log λ from the edge of the band. The grid loses at most a tenth of the rate at which evidence grows.
-STEPS: Floats = 0.04 * 1.7 ** np.arange(8, dtype=np.float64)
 BLOCK = 512  # samples whose ranks are counted at once
-WIDTH = 2 * len(STEPS)  # wagers side by side: half of them on a change upwards
+WIDTH = 16  # wagers side by side: half of them on a change upwards
 SCALE = 100.0  # samples within which a first change is about as likely at any of them
 
 
@@ -33,22 +28,6 @@ def log_prior(first: int, n: int) -> Floats:
     """
     t = np.arange(first, first + n)
     return np.asarray(log_unspent(t) + log_unspent(t + 1) + np.log(np.log1p(1 / (t + SCALE))))
-
-
-def log_ratios(log_p: Floats, y: NDArray[np.int64], tolerance: float) -> Floats:
-    """Log-likelihood ratios, one row for each sample, one column for each factor; every label must be possible."""
-    rows = split(log_p, masked=bool(np.isneginf(log_p).any()))
-    gap = rows.gap(y)
-    buffer = np.empty_like(rows.d)
-
-    def log_q(beta: float) -> Floats:
-        return np.asarray(beta * gap - np.log1p(rest(rows, beta, buffer)[1]))
-
-    below = log_q(tolerance)
-    above = below if tolerance == 1 else log_q(1 / tolerance)
-    beyond = np.log(tolerance) + STEPS  # log λ of the alternatives above the band; then those below it
-    factors = np.concatenate([beyond, -beyond])
-    return np.stack([log_q(float(np.exp(-u))) - (above if u > 0 else below) for u in factors], axis=1)
 
 
 def average_by_cluster(values: Floats, clusters: NDArray[np.generic]) -> tuple[Floats, NDArray[np.int64]]:
