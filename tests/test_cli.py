@@ -398,9 +398,10 @@ def test_messages_name_the_arguments_of_each_command(run, command):
         assert flag.startswith("--") or flag.isupper(), name
 
 
-def test_a_condition_that_is_none():
+@pytest.mark.parametrize("text", ["ece", "ecee > 0.1", "ece.mean > 0.1"])
+def test_a_condition_that_is_none(text):
     with pytest.raises(InputError) as error:
-        Condition.parse("ece")
+        Condition.parse(text)
     assert error.value.param == "fail_if"
 
 

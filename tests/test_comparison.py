@@ -350,7 +350,7 @@ def test_so_many_errors_are_needed_to_choose_and_no_more_folds_than_cases_are_ma
         found = compare_scores(Scores.of(h, y), Scores.of(h, y), methods=["ts", "bayes"])
         assert (found.reason, bool(found.test_can_be_best)) == (reason, errors == 20)
     few = Scores.of(*draw(500, 3), clusters=np.arange(500) // 20)
-    assert compare_scores(few, methods=["ts", "bayes"], cv=30).n_folds == 25
+    assert compare_scores(few, methods=["ts", "bayes"], cv=np.int64(30)).n_folds == 25
 
 
 def test_an_alternative_gains_beyond_chance():

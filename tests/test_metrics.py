@@ -292,7 +292,7 @@ def test_corp_curve_bands_and_p_value():
     table = curve.columns()
     out = (table["accuracy"] < table["low"]) | (table["accuracy"] > table["high"])
     assert table["weight"] @ out / w.sum() > 0.3  # overconfident
-    around = m.corp_reliability(y, p, of_class=2, band="confidence")
+    around = m.corp_reliability(y, p, kind="top", band="confidence")
     accuracy = np.interp(around.band_confidence, around.confidence, around.accuracy)
     assert ((around.low <= accuracy) & (accuracy <= around.high)).all()
     assert m.decompose(y, p, kind="top").p < 0.01
@@ -442,9 +442,9 @@ P, Y, _ = predictions(50)
         (lambda: m.evaluate(Y, P, confidence_level=2), "confidence_level"), (lambda: m.nll(Y, 9 * P), "data"),
         (lambda: m.referral_area(Y, P, thresholds="papers"), "thresholds"), (lambda: m.nll(None, P), "labels"),
         (lambda: m.expected_cost(Y, P, 2, cost_refer=1, cost_miss=1), "threshold"),
-        (lambda: m.get_scorer("ece"), "name"),
+        (lambda: m.get_scorer("ece"), "name"), (lambda: m.get_scorer("neg_ece", bogus=1), "bogus"),
         (lambda: m.expected_cost(Y, P, 0.5, cost_refer=1, cost_miss=[1, 2]), "cost_miss"),
-        (lambda: m.corp_reliability(Y, P, of_class=7), "of_class"), (lambda: m.decompose(Y, P, score="f1"), "score"),
+        (lambda: m.corp_reliability(Y, P, kind="full"), "kind"), (lambda: m.decompose(Y, P, score="f1"), "score"),
         (lambda: m.referral_curve(P.argmax(axis=1), P), "labels"), (lambda: m.smooth_ece(Y, P, kind="full"), "kind"),
         *(
             (partial(of, Y, P, confidence_level=level), "confidence_level")
@@ -858,7 +858,7 @@ CLUSTERED = {
     **{f"reliability {kind}": partial(m.reliability, kind=kind, n_bins=5) for kind in KINDS},
     "reliability": partial(m.reliability, strategy="quantile", n_bins=5, confidence_level=0.8),
     "corp": partial(m.corp_reliability, confidence_level=0.8),
-    "corp around": partial(m.corp_reliability, of_class=1, band="confidence"),
+    "corp around": partial(m.corp_reliability, kind="top", band="confidence"),
     **{f"parts {kind}": partial(m.decompose, kind=kind) for kind in ("top", "classwise")},
     "parts of two": lambda y, p, **o: m.decompose(y == 1, p[:, 1], **o),
 }

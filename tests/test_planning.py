@@ -127,6 +127,7 @@ def test_no_number_is_enough_where_errors_are_too_many():
         ("max_miss", lambda d: labels_for_miss(d.y, d.p, 2.0)),
         ("labels", lambda d: labels_for_temperature(d.y, d.h, width=1.2)),
         ("labels", lambda d: labels_for_metric(d.p.argmax(axis=1), d.p, "nll", width=0.1)),
+        ("labels", lambda d: labels_for_metric(d.p.argmax(axis=1), d.p, "accuracy", width=0.1)),
         ("clusters", lambda d: labels_for_metric(d.y, d.p, width=0.1, clusters=[1, 2])),
         ("confidence_level", lambda d: labels_for_temperature(d.h, width=1.2, confidence_level=95)),
         ("confidence_level", lambda d: labels_for_metric(d.y, d.p, width=0.1, confidence_level=1)),

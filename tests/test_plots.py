@@ -140,9 +140,11 @@ def test_the_legend_hides_no_interval(low):
     assert y0 >= 0  # nor the counts
 
 
-def test_corp_curve_is_the_regression():
-    ax, table = axes(), metrics.corp_reliability(LABELS, PROBS)
-    plots.plot_reliability(LABELS, PROBS, n_bins=None, ax=ax)
+@pytest.mark.parametrize("kind", ["top", "binary"])
+def test_corp_curve_is_the_regression(kind):
+    two = np.stack([1 - RISK, RISK], axis=1)
+    ax, table = axes(), metrics.corp_reliability(EVENT, RISK if kind == "binary" else two)
+    plots.plot_reliability(EVENT, two, n_bins=None, kind=kind, ax=ax)
     np.testing.assert_allclose(ax.lines[0].get_xydata(), np.stack([table.confidence, table.accuracy], axis=1))
 
 
@@ -218,6 +220,17 @@ def test_of_many_groups_the_farthest_are_drawn():
     assert len(markers(plots.plot_groups(many, ax=axes()))) == plots.MOST_GROUPS + 1
 
 
+def test_the_scale_of_a_gap_has_0():
+    ax = plots.plot_groups(metrics.evaluate(LABELS == 9, 0.3 + 0.1 * RISK, by=GROUPS), ax=axes())
+    assert ax.get_xlim()[0] <= 0 <= ax.get_xlim()[1]
+
+
+def test_the_legend_has_lines_first_and_chance_last():
+    ax = plots.plot_referral(LABELS, {"a": PROBS, "b": SOFTER}, threshold={"a": 0.7, "b": 0.6}, ax=axes())
+    shown = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert (shown[:2], len(shown), shown[-1]) == (["a", "b"], 5, "chance")
+
+
 REFUSALS = {
     "kind": lambda: plots.plot_reliability(LABELS, PROBS, kind="classwise", ax=axes()),
     "probs": lambda: plots.plot_reliability(LABELS, {}, ax=axes()),
@@ -233,12 +246,6 @@ def test_refuses(param):
     with pytest.raises(InputError) as error:
         REFUSALS[param]()
     assert error.value.param == param
-
-
-def test_an_option_of_bins_is_none_of_a_curve():
-    with pytest.raises(TypeError) as error:
-        plots.plot_reliability(LABELS, PROBS, n_bins=None, kind="top", ax=axes())
-    assert str(error.value).startswith("corp_reliability()")
 
 
 def test_refuses_what_is_not_fitted():

@@ -165,8 +165,8 @@ class Applied(Table, dict[str, NDArray[Any]]):
         return self
 
     def shown(self) -> Columns:
-        """Return the first column, often an id, and what is decided; the probabilities of many are too wide."""
-        shown = [name for name in DECIDED if name in self]
+        """Return the first column, often an id, and what is decided; of several labels the probabilities."""
+        shown = [name for name in DECIDED if name in self] or [name for name in self if name.startswith("prob_")]
         return {name: self[name] for name in dict.fromkeys([next(iter(self)), *shown])}
 
 

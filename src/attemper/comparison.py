@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -257,7 +258,7 @@ def _check(val: Scores, test: Scores | None, calibrator: Calibrator | None, cv: 
             raise InputError(
                 f"{name}: expected one label a row; pass (logits, labels), or a file or frame with labels", name
             )
-    if isinstance(cv, bool) or not isinstance(cv, int) or cv < 0 or cv == 1:
+    if isinstance(cv, bool) or not isinstance(cv, Integral) or cv < 0 or cv == 1:
         raise InputError(f"cv={cv!r}: expected 2 folds or more, or 0 for no cross-validation", "cv")
     if test is None and calibrator is not None:
         raise InputError("calibrator: pass test data too, to evaluate it on", "calibrator")

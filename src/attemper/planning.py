@@ -151,14 +151,13 @@ def labels_for_metric(
     _within("width", width, 0, math.inf)
     check_share(confidence_level, "confidence_level")
     p = Predictions.of(labels, probs, clusters=clusters)
-    values, case, least = _losses(metric, p), p.clusters, 2
+    if not p.errors:
+        raise InputError("labels: the pilot has no wrong prediction, so it does not show their rate", "labels")
+    values, case = _losses(metric, p), p.clusters
     std, mean = float(values.std()), float(values.mean())
     if std == 0 or not math.isfinite(mean):
         raise InputError("probs: the pilot's losses do not differ, or are infinite, and show no spread", "probs")
-    if metric != "accuracy":
-        if not p.errors:
-            raise InputError("labels: the pilot has no wrong prediction, so it does not show their rate", "labels")
-        least = math.ceil(ERRORS * len(p) / p.errors)
+    least = 2 if metric == "accuracy" else math.ceil(ERRORS * len(p) / p.errors)
     skewness = float((((values - mean) / std) ** 3).mean())
     effect = 1.0 if case is None else float(np.nan_to_num(design_effect(values, case), nan=1.0))
     around = around_share if metric == "accuracy" else around_mean

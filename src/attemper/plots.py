@@ -111,8 +111,7 @@ def plot_reliability(
     ax = _axes(ax, square=True)
     first = np.shape(next(iter(arrays.values())))
     of_pairs = options.get("kind") or ("binary" if len(first) == 1 or first[1] == 1 else "top")
-    is_risk = of_pairs != "top" or options.get("of_class") is not None
-    names = ("predicted probability", "observed frequency") if is_risk else ("confidence", "accuracy")
+    names = ("confidence", "accuracy") if of_pairs == "top" else ("predicted probability", "observed frequency")
     ax.set(xlim=(0, 1), ylim=(-FOOT if counts else 0, 1), xlabel=names[0], ylabel=names[1])
     ax.set_yticks(np.arange(6) / 5)
     if n_bins is None:
@@ -216,9 +215,9 @@ def plot_referral(
     """
     curves = {name: referral_curve(labels, p, **options) for name, p in _by_name(probs).items()}
     ax = _axes(ax, square=True)
-    ax.plot([0, 1], [1, 0], color=GREY, linestyle=":", linewidth=1, label="chance")
     points = {name: (c.threshold, c.correct_decided, c.errors_referred) for name, c in curves.items()}
     _draw_lines(ax, points, threshold)
+    ax.plot([0, 1], [1, 0], color=GREY, linestyle=":", linewidth=1, label="chance", zorder=1)
     ax.set(xlim=(0, 1), ylim=(0, 1))
     _percent(ax.xaxis, ax.yaxis)
     ax.set(xlabel="right predictions that are decided", ylabel="wrong predictions that are referred")
@@ -275,11 +274,11 @@ def _draw_lines(
     by_name = isinstance(threshold, Mapping)
     at: Mapping[str, Any] = threshold if isinstance(threshold, Mapping) else dict.fromkeys(points, threshold)
     for name, (color, marker) in _styles(points).items():
-        t, x, y = points[name]
+        _, x, y = points[name]
         alone = marker if len(x) == 1 else ""
         ax.plot(x, y, color=color, marker=alone, linewidth=1.6, label=_text(name) or "_", clip_on=False)
-        value = at.get(name)
-        if value is None:
+    for name, (t, x, y) in points.items():  # below all lines in the legend
+        if (value := at.get(name)) is None:
             continue
         # Confidences between two thresholds of the curve do not occur, so the lower of them refers the same.
         place = max(int(np.searchsorted(t, value, side="right")) - 1, 0)
@@ -428,6 +427,7 @@ def plot_groups(evaluation: Any, *, metric: str = "gap", ax: Axes | None = None)
     _forest(ax, rows, [everybody] if np.isfinite(everybody) else [])
     if metric == "gap":
         ax.axvline(0, color=GREY, linewidth=0.8, zorder=1)
+        ax.set_xlim(min(ax.get_xlim()[0], 0.0), max(ax.get_xlim()[1], 0.0))
     some = "" if len(shown) == len(evaluation.parts) else f"\n{len(shown)} of {len(evaluation.parts)} groups"
     ax.locator_params(axis="x", nbins=5)
     ax.set_xlabel(TITLES.get(metric, metric) + some)

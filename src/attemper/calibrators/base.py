@@ -448,9 +448,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             lines.append(f"wrong labels: {self.noise_:.1%} ({limits})")
         lines.append(f"NLL {r.nll:.4f} of {r.n_samples} validation samples")
         if not self.map_.independent:
-            moved = "for other class priors: changes predictions" if r.changed is None else ""
-            share = moved or f"changes {r.changed:.1%} of the predictions"
-            lines.append("never changes the prediction" if self.map_.keeps_arg_max else share)
+            moved = "changes predictions" if r.changed is None else f"changes {r.changed:.1%} of the predictions"
+            lines.append("never changes the prediction" if self.map_.keeps_arg_max else moved)
+        if r.changed is None:
+            shares = ", ".join(f"{name} {share:.2g}" for name, share in zip(self.classes_[:5], self.priors_))
+            lines.append(f"for the class priors {shares}{', …' * (len(self.classes_) > 5)}")
         lines += ["no gain is expected: the classifier is better left alone"] if r.left_alone else []
         lines += [f"rule: {self.rule_.describe(self.classes_.tolist())}"] if hasattr(self, "rule_") else []
         return [*lines, *r.notes]

@@ -8,7 +8,8 @@ import re
 from typing import Any, NamedTuple
 
 from attemper.applying import Evaluated
-from attemper.errors import InputError, listed
+from attemper.errors import InputError, listed, nearest
+from attemper.metrics.evaluation import METRICS
 
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 ENDS = ("value", "low", "high", "chance", "p")
@@ -39,6 +40,8 @@ class Condition(NamedTuple):
             bound = math.nan
         if found is None or math.isnan(bound) or (found[3] or "value") not in ENDS:
             raise InputError(f"fail_if: expected such as 'ece > 0.05' or 'nll.high > 1.2', got {text!r}", "fail_if")
+        if found[2] not in METRICS:
+            raise InputError(f"fail_if: there is no metric {found[2]!r}.{nearest(found[2], METRICS)}", "fail_if")
         return cls(text.strip(), found[1], found[2], found[3] or "value", found[4], bound)
 
     def check(self, found: Evaluated) -> dict[str, Any]:

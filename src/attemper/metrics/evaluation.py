@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +15,7 @@ from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, InputKind, Labels
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import Scores
-from attemper.errors import InputError, check_share, nearest
+from attemper.errors import InputError, check_share, listed, nearest
 from attemper.kernels.clusters import case_numbers
 from attemper.metrics.bins import Binned
 from attemper.metrics.calibration import ece_of, mmce_of, smooth_ece_of
@@ -286,9 +287,13 @@ def get_scorer(name: str, **options: Any) -> Callable[..., float]:
     >>> len(found), bool((found < 0).all())
     (5, True)
     """
-    if name.removeprefix("neg_") not in ERRORS or not name.startswith("neg_"):
+    own = name.removeprefix("neg_")
+    if own not in ERRORS or own == name:
         raise InputError(f"name={name!r}: expected one of {', '.join('neg_' + each for each in ERRORS)}", "name")
-    return partial(_score, name.removeprefix("neg_"), options)
+    known = [*inspect.signature(METRICS[own]).parameters][1:]
+    if unknown := [each for each in options if each not in known]:
+        raise InputError(f"{unknown[0]}: the options of {own} are {listed(known)}", unknown[0])
+    return partial(_score, own, options)
 
 
 def _score(name: str, options: dict[str, Any], estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -13,12 +13,13 @@ from scipy.special import xlog1py, xlogy
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats, InputKind
-from attemper.errors import InputError, check_share
-from attemper.metrics.bins import BY_CLASS, Binned, Kind, Strategy, one_of
+from attemper.errors import check_share
+from attemper.metrics.bins import BY_CLASS, Binned, Kind, Strategy, checked_kind, one_of
 from attemper.metrics.intervals import N_RESAMPLES, batches, wilson
 from attemper.metrics.predictions import Predictions
 
 Band = Literal["consistency", "confidence"]
+PairKind = Literal["top", "binary"]
 Score = Literal["brier", "log"]
 
 MOST_POINTS = 512  # of a band
@@ -142,7 +143,7 @@ class CorpReliability(Table):
 
 
 def corp_reliability(
-    labels: Any, probs: Any, *, of_class: int | None = None, band: Band = "consistency",
+    labels: Any, probs: Any, *, kind: PairKind | None = None, band: Band = "consistency",
     confidence_level: float = 0.95, clusters: Any = None, seed: int = 0, sample_weight: Any = None,
     input: InputKind = "probs", classes: Any = None,
 ) -> CorpReliability:  # fmt: skip
@@ -156,9 +157,8 @@ def corp_reliability(
     ----------
     labels, probs, sample_weight, input, classes
         As in `nll`.
-    of_class : int, optional
-        The probability of this class against all others, as for one column. By default the confidence of the most
-        probable class.
+    kind : {"top", "binary"}, optional
+        The confidence of the most probable class; or, the default for one column, the probability of the second of two.
     band : {"consistency", "confidence"}
         Where the curve would lie, at each confidence, if the predictions were calibrated; or an interval around the
         curve itself. Labels are drawn from the predictions, or from the curve, 1000 times with this ``seed``.
@@ -178,9 +178,7 @@ def corp_reliability(
     p = Predictions.of(labels, probs, sample_weight, input, classes, clusters)
     check_share(confidence_level, "confidence_level")
     one_of("band", band, get_args(Band))
-    if of_class is not None and of_class not in range(p.n_classes):
-        raise InputError(f"of_class={of_class!r}: expected a class from 0 to {p.n_classes - 1}", "of_class")
-    confidence, right = p.pair if of_class is None else p.of_class(int(of_class))
+    confidence, right = p.of_class(1) if checked_kind(p, kind, get_args(PairKind)) == "binary" else p.top
     samples = Recalibration(*np.unique(confidence, return_inverse=True))
     accuracy = samples.fit(right, p.weights)
     shown = np.unique(np.linspace(0, len(accuracy) - 1, MOST_POINTS).round().astype(np.intp))

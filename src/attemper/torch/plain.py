@@ -81,7 +81,7 @@ def rests(h: Any, index: Any, top: Any, shift: Any, betas: Any, double: bool) ->
 
 
 def places(h: Any, index: Any, cut: Any, most: int) -> tuple[Any, Any]:
-    """Rows and columns of the logits that reach the cut of their row, at most ``most`` of one, in order."""
+    """Rows and columns of the logits that reach the cut of their row, in order (``most`` is the fused kernel's)."""
     found = [
         torch.nonzero(x >= cut[part, None]) + torch.tensor([part.start, 0]).to(x.device)
         for part, x in _chunks(h, index)
