@@ -244,6 +244,11 @@ def test_usage(run, tokens):
     run(*tokens, code=2)
 
 
+def test_only_names_that_are_near_are_suggested(run):
+    for flag, near in (("--label", True), ("--multi-label", False)):
+        assert ("--labels" in run("compare", "val.csv", flag, code=2)) == near
+
+
 def test_version(run):
     assert run("--version").strip() == attemper.__version__
 
@@ -355,6 +360,7 @@ def test_messages_name_flags(text, expected):
     (["compare", "val.csv", "--columns", CLASSES], {"VAL"}),
     (["fit", "val.csv", *READING, "--method", "ats", "-p", "theta=2", "-o", "a.json"], {"theta", "2"}),
     (["evaluate", "test.csv", *READING, "--metrics", "nll", "--fail-if", "ece > 0.1"], {"--metrics"}),
+    (["evaluate", "test.csv", *READING, "--fail-if", "ecee > 0.1"], {"--fail-if", "ece"}),
 ])  # fmt: skip
 def test_errors_are_in_the_words_of_the_shell(run, tokens, flags):
     text = run(*tokens, code=2)

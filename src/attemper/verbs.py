@@ -234,7 +234,7 @@ def evaluate(
     metrics : names, optional
         Such as accuracy, nll, brier, ece.
     by : array; for frames and files a name, optional
-        Evaluate each group of this column, too; by default those of ``groups``, or of `Scores` that have them.
+        Evaluate each group of this column, too; by default those of ``groups``.
     confidence_level : float
         Level of the intervals.
     labels, **reading

@@ -107,15 +107,20 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(tokens: list[str]) -> int:
     """Return the exit code; every error is one line."""
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, UnusedCliTokensError
 
     try:
         found = application()(tokens or ["--help"], exit_on_error=False, print_error=False)
         return 0 if found is None else int(found)
     except CycloptsError as error:
+        from attemper.errors import nearest
+
         command = f" {tokens[0]}" if tokens and tokens[0] in COMMANDS else ""
         text = re.sub(r'^Command "\w+" parameter (\S+) requires an argument', r"\1 needs a value", str(error))
-        text += " Lists have commas and no spaces." if text.startswith("Unused Tokens") else ""
+        if isinstance(error, UnusedCliTokensError):
+            text = f"Unexpected argument: {(error.unused_tokens or [''])[0]}. Lists have commas and no spaces."
+        if guess := re.search(r"(--\S+)\. Did you mean (\S+)\?$", text):  # of names that are not near
+            text = text[: guess.end(1) + 1] + nearest(guess[1], [guess[2]])
         print(f"error: {text}\nSee: attemper{command} --help", file=sys.stderr)
         return USAGE
     except (KeyboardInterrupt, BrokenPipeError):

@@ -84,7 +84,13 @@ def _reading(metavar: str, help: str, kind: Any = str, **settings: Any) -> Any:
 # What is read the same everywhere. Its order is that of the help.
 READ: dict[str, Any] = {
     "labels": _reading("NAME", "Column or array of labels; or a .npy, .txt file."),
-    "columns": _reading("A,B,…", "Columns of scores, or name of the array.", list[str], converter=_names, n_tokens=1),
+    "columns": _reading(
+        "A,B,…",
+        "Columns of scores, or name of the array; one with a comma in quotes twice: '\"a, b\"'.",
+        list[str],
+        converter=_names,
+        n_tokens=1,
+    ),
     "input": _reading("KIND", "Kind of scores: logits or probs."),
     "classes": _reading("A,B,…", "Names of the classes, in column order.", list[str], converter=_names, n_tokens=1),
     "sample_weight": _reading("NAME", "Weights of the rows."),
@@ -151,7 +157,10 @@ def signature_of(verb: Callable[..., Any], own: Callable[..., Any]) -> inspect.S
     """
     from docstring_parser import parse
 
-    helped = {item.arg_name: " ".join((item.description or "").split()) for item in parse(verb.__doc__ or "").params}
+    helped = {
+        item.arg_name: " ".join((item.description or "").replace("`", "").split())
+        for item in parse(verb.__doc__ or "").params
+    }
     found: dict[str, inspect.Parameter] = {}
     shell = list(inspect.signature(own).parameters.values())[1:]
     for each in [*inspect.signature(verb).parameters.values(), *shell]:

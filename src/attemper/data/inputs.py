@@ -338,8 +338,8 @@ def image_rows(rows: PlainRows, axis: int | None, *, ignore_index: int | None, m
     values, y = rows.values, rows.labels
     if axis is None or not -values.ndim <= axis < values.ndim or axis % values.ndim == 0:
         raise InputError(
-            f"axis: expected where the classes are in shape {tuple(values.shape)}. Use axis=1 of attemper.read, fit or "
-            "evaluate for images, (N, K, H, W), or axis=-1.",
+            f"axis: expected where the classes are in shape {tuple(values.shape)}. Use axis=1 for "
+            "images, (N, K, H, W), or axis=-1.",
             "axis",
         )
     xp = array_api_compat.array_namespace(values)

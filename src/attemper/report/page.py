@@ -122,7 +122,7 @@ def read_card(path: str | os.PathLike[str]) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"card: {path} cannot be read as JSON ({error})", "card") from None
+        raise InputError(f"card: {path} cannot be read as JSON ({getattr(error, 'strerror', error)})", "card") from None
 
 
 def _card(card: Mapping[str, Any] | str | os.PathLike[str] | None) -> tuple[list[tuple[str, str]], dict[str, str]]:

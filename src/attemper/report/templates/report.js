@@ -10,12 +10,7 @@ function show() {
     }
   }
   for (const body of document.querySelectorAll("#by-class tbody")) body.hidden = Number(body.dataset.step) !== step;
-  let shown = 0;
-  for (const row of document.querySelectorAll("#errors tbody tr")) {
-    row.hidden = Number(row.dataset.step) <= step;
-    shown += row.hidden ? 0 : 1;
-  }
-  for (const text of document.querySelectorAll(".n-errors")) text.textContent = String(shown);
+  for (const row of document.querySelectorAll("#errors tbody tr")) row.hidden = Number(row.dataset.step) <= step;
 }
 if (control) {
   control.closest("label").hidden = false;
