@@ -499,6 +499,30 @@ NEXT = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("differ", [False, True])
+def test_a_calibration_for_each_group_is_advised_where_groups_differ(differ):
+    data, site = draw(3000, 3, t=5.0, seed=1), np.array(["n", "s"])[np.arange(3000) % 2]
+    labels = np.where(differ & (site == "s"), data.h.argmax(axis=1), data.y)
+    test = Scores.of(data.h, labels, groups=site)
+    found = summarise(compare_scores(Scores.of(*draw(900, 3)), test, methods=["bayes"], calibrator=FITTED))
+    assert groups_off(found)
+    assert (found.groups[1].alike.p < 0.05) == differ
+    assert any("groups" in each.code for each in next_steps(found)) == differ
+
+
+def test_commands_have_the_names_that_were_given(folder):
+    for name, seed in (("val", 0), ("test", 1)):
+        data, site = draw(900, 3, t=2.0 + 4 * seed, seed=seed), np.array(["n", "s"])[np.arange(900) % 2]
+        labels = np.where((site == "s") & (seed == 1), data.h.argmax(axis=1), data.y)
+        np.savez(f"{name}.npz", logits=data.h, labels=labels, site=site)
+    FITTED.save("my net.json")
+    found = attemper.compare("val.npz", "test.npz", groups="site", calibrator="my net.json", methods=["ts"])
+    typed = [shlex.split(each.code) for each in next_steps(summarise(found)) if each.code]
+    assert ["--groups", "site"] in [words[i : i + 2] for words in typed for i in range(len(words))]
+    assert any("my net.json" in words for words in typed if "monitor" in words)
+    assert not any({"NAME", "NET"} & {*words} for words in typed)
+
+
 @pytest.mark.parametrize(("given", "verbs"), NEXT)
 def test_what_to_do_next(given, verbs):
     bias, t = given.get("bias", 0.0), given.get("t", 2.0)

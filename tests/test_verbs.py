@@ -119,7 +119,7 @@ def test_groups_and_labels_choose_their_calibrators():
     np.testing.assert_allclose(west["confidence"], same.common_.predict_proba(H).max(axis=1))
     many = fit(H, np.eye(K)[Y], multi_label=True)
     assert isinstance(many, MultiLabelCalibrator)
-    assert list(apply(many, H)) == ["prob_0", "prob_1", "prob_2"]
+    assert list(apply(many, H)) == list(apply(many, H).shown()) == ["prob_0", "prob_1", "prob_2"]
 
 
 def test_apply_remembers_how_it_was_read(folder):

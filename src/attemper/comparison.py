@@ -51,7 +51,7 @@ WHY = {
     "alone": "the only method",
     "noise": "first choice; labels that may be wrong cannot rank methods",
     "no cv": "first choice, without cross-validation",
-    "few errors": "first choice; there are too few errors in VAL to choose by",
+    "few errors": "first choice; too few cases of VAL have errors to choose by",
     "no errors": "no prediction in VAL is wrong, so it cannot show how far the confidence is off",
     "no fit": "no method could be fitted",
 }
@@ -99,6 +99,7 @@ class Comparison(Table):
     folds: Labels | None = field(repr=False, compare=False)  # of each row of VAL; None: not cross-validated
     noise: Noise = 0  # share of wrong labels that methods were given
     files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # SHA-256 of what was read
+    named: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # path in use, column of groups
 
     def __getitem__(self, method: str) -> Row:
         return next(row for row in self.rows if row.method == method)

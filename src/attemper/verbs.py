@@ -320,9 +320,12 @@ def compare(
     options: dict[str, Any] = {"labels": labels, **reading}
     scores = applying.read_pair(cal, val, test, options, allow_shared=allow_shared)
     found = compare_scores(*scores, methods=methods, calibrator=cal, noise=noise, cv=cv, seed=seed)
+    known = fill(cal, val, options)
     if found.calibrator is not None:
-        _remembering(found.calibrator, val, fill(cal, val, options), scores[0])
-    return replace(found, files={path: sha256 for each in scores if each for path, sha256 in each.sha256.items()})
+        _remembering(found.calibrator, val, known, scores[0])
+    files = {path: sha256 for each in scores if each for path, sha256 in each.sha256.items()}
+    named = {"calibrator": calibrator, "groups": known.get("groups")}
+    return replace(found, files=files, named={n: str(v) for n, v in named.items() if isinstance(v, str | os.PathLike)})
 
 
 def decide(

@@ -433,7 +433,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __str__(self) -> str:
         if not hasattr(self, "map_"):
             return repr(self)
-        return "\n".join([f"{self.title or self.method}", *(f"  {line}" for line in self._facts())])
+        lines = self._facts()
+        if self.report_.changed is None and not self.map_.independent:
+            shares = ", ".join(f"{name} {share:.2g}" for name, share in zip(self.classes_[:5], self.priors_))
+            lines.append(f"for the class priors {shares}{', …' * (len(self.classes_) > 5)}")
+        return "\n".join([f"{self.title or self.method}", *(f"  {line}" for line in lines)])
 
     def _facts(self) -> list[str]:
         """Return what a reader wants to know of the fit, line by line."""
@@ -450,9 +454,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not self.map_.independent:
             moved = "changes predictions" if r.changed is None else f"changes {r.changed:.1%} of the predictions"
             lines.append("never changes the prediction" if self.map_.keeps_arg_max else moved)
-        if r.changed is None:
-            shares = ", ".join(f"{name} {share:.2g}" for name, share in zip(self.classes_[:5], self.priors_))
-            lines.append(f"for the class priors {shares}{', …' * (len(self.classes_) > 5)}")
         lines += ["no gain is expected: the classifier is better left alone"] if r.left_alone else []
         lines += [f"rule: {self.rule_.describe(self.classes_.tolist())}"] if hasattr(self, "rule_") else []
         return [*lines, *r.notes]

@@ -104,7 +104,9 @@ def too_few(count: float, least: int = LEAST_ERRORS) -> bool:
 
 def no_interval(count: float, what: str, least: int = LEAST_ERRORS) -> str:
     """Give the reason for no interval; empty where there are enough."""
-    return f"too few {what} for an interval: {count:.4g}, and {least} are needed" if too_few(count, least) else ""
+    return (
+        f"too few {what} for an interval: {int(count + 1e-9)}, and {least} are needed" if too_few(count, least) else ""
+    )
 
 
 def few_errors(p: Predictions) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from attemper._result import Estimate
 from attemper.calibrators.registry import method_of
-from attemper.comparison import IN_USE
+from attemper.comparison import IN_USE, LEVEL
 from attemper.data.checking import flags_of
 from attemper.data.reading import Read, ReadOptions
 from attemper.decisions.words import missed, promised
@@ -73,7 +73,10 @@ def about(summary: Summary) -> tuple[str, int | None]:
 LEADS = {  # of the confidence, and of one column, the probability of the positive class
     "over": ("The classifier is over-confident:", "The predicted probabilities are too high:"),
     "under": ("The classifier is under-confident:", "The predicted probabilities are too low:"),
-    "mixed": ("The confidence is right on average, but not everywhere:", "Probabilities are right on average only:"),
+    "mixed": (
+        "The confidence is right on average, but not everywhere:",
+        "The predicted probabilities are right on average, but not everywhere:",
+    ),
     "near": ("The confidence is nearly right:", "The predicted probabilities are nearly right:"),
     "fine": ("No error of the confidence is detectable:", "No error of the probabilities is detectable:"),
     "unknown": ("There are too few independent cases for a verdict:",) * 2,
@@ -205,8 +208,8 @@ def _groups(summary: Summary) -> Statement | None:
     if not off:
         return Statement(f"No group of {len(after.parts)} has a gap beyond chance.", text)
     name, gap = off[0]
-    more = "" if len(off) == 1 else f" (and of {len(off) - 1} more)"
-    return Statement(f"The confidence in group {name} is off{more}:", f"its gap is {points(gap)}. {text}".strip())
+    where = f"group {name}" if len(off) == 1 else f"{len(off)} of {len(after.parts)} groups, most in {name}"
+    return Statement(f"The confidence is off in {where}:", f"its gap is {points(gap)}. {text}".strip())
 
 
 def groups_off(summary: Summary) -> list[tuple[str, Estimate]]:
@@ -225,7 +228,8 @@ def next_steps(summary: Summary) -> list[Statement]:
     read = getattr(comparison.calibrator, "read_", ReadOptions()).known()
     usual = {"input": "logits", "classes": read.get("columns")}
     read = {name: value for name, value in read.items() if value != usual.get(name)}
-    grouping = {"groups": read.pop("groups", "NAME")}
+    read.pop("groups", None)
+    grouping = {"groups": comparison.named.get("groups", "NAME")}
     noise = {} if comparison.noise == 0 else {"noise": comparison.noise}
 
     own = "".join(f", {name}={value!r}" for name, value in (read | noise).items())  # what Python must repeat
@@ -250,8 +254,10 @@ def next_steps(summary: Summary) -> list[Statement]:
     off = after.gap.has_interval and (after.gap.low > SMALL or after.gap.high < -SMALL)
     if summary.is_calibrated and off:
         text = f"The gap after calibration is {points(after.gap)}, beyond chance."
+        text += "" if summary.rule is None else " The file has no rule: use decide to choose one again."
         found.append(Statement("Fit on more samples, or on samples like these.", text, fit(summary.calibrator, SAVED)))
-    if groups := groups_off(summary):
+    alike = None if summary.groups is None else summary.groups[1].alike
+    if (groups := groups_off(summary)) and alike is not None and alike.p is not None and alike.p < 1 - LEVEL:
         text = f"Group {groups[0][0]} is off by {points(groups[0][1])} with one calibration for all."
         typed = code(f"attemper.fit(data, groups=…{own})", "fit", 1, flags_of(grouping | read | noise), f"-o {SAVED}")
         found.append(Statement("Fit a calibration for each group.", text, typed))
@@ -281,7 +287,7 @@ def next_steps(summary: Summary) -> list[Statement]:
         text = (
             "It raises an alarm when confidence and accuracy drift apart. Frequent checks raise no more false alarms."
         )
-        net = "NET" if summary.described == IN_USE else SAVED
+        net = shlex.quote(comparison.named.get("calibrator", "NET")) if summary.described == IN_USE else SAVED
         typed = code("attemper.monitor(calibrator, data)", "monitor", 0, net, "new.csv --state monitor.json")
         found.append(Statement("Monitor new labelled data.", text, typed))
     return found
