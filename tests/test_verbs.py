@@ -367,7 +367,7 @@ def test_monitor_takes_batches_of_files_and_data_without_labels(folder):
     report = monitor(
         fit(*MORE, classes=NAMES, method="ts"), "month*.csv", reference="val.csv", labels="truth", alpha=0.01
     )
-    assert report.drift is not None
+    assert report.gap is not None
     assert report.alpha == monitor(fresh, "month1.csv", alpha=0.01).alpha == 0.01
     with pytest.raises(InputError) as error:
         monitor(fresh, "month1.csv", reference=H)

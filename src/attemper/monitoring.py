@@ -183,7 +183,10 @@ class ExchangeabilityTest:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What a batch shows, and what is known after it."""
+    """What a batch shows, and what is known after it.
+
+    The gap is confidence − accuracy, of one column too, where `evaluate` has mean risk − share of positives.
+    """
 
     batch: str
     n: int
@@ -191,7 +194,7 @@ class BatchReport:
     confidence: float
     accuracy: Estimate | None  # None: there are no labels
     expected_accuracy: Estimate
-    gap: Estimate | None  # confidence − accuracy; of one column too, where `evaluate` has risk − share of positives
+    gap: Estimate | None
     decided: int | None = None  # by the rule, where there is one
     missed: int | None = None  # of these, wrong
     p_value: float = 1.0  # that of the pair of tests, over all batches so far

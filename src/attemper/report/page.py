@@ -97,7 +97,7 @@ def render(
         next_steps=next_steps(summary),
         focus=getattr(focus(summary), "name", None),
         promise=" ".join(promised(promise, summary.names)) if promise else "",
-        facts=[f for f in (summary.calibrator._facts() if summary.calibrator else []) if not f.startswith("rule")],
+        facts=[f for f in str(summary.calibrator or "").split("\n  ")[1:] if not f.startswith("rule")],
         charts=_charts(summary),
         policy=(
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
