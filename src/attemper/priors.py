@@ -199,7 +199,9 @@ def adapt(
         n = len(val) if val.cases is None else int(val.cases.max()) + 1
         old, labelled = before.mean(axis=0), np.bincount(val.labels, minlength=k) > 0
     if old is None:
-        what = "the mean prediction of the fit is not known (of a sketch, or of so many classes). Use adapt(validation=…)"
+        what = (
+            "the mean prediction of the fit is not known (of a sketch, or of so many classes). Use adapt(validation=…)"
+        )
         raise InputError(f"validation: {what}", "validation")
     found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=new.clusters)
     if validation is not None:
