@@ -85,11 +85,7 @@ def _reading(metavar: str, help: str, kind: Any = str, **settings: Any) -> Any:
 READ: dict[str, Any] = {
     "labels": _reading("NAME", "Column or array of labels; or a .npy, .txt file."),
     "columns": _reading(
-        "A,B,…",
-        "Columns of scores, or name of the array; one with a comma in quotes twice: '\"a, b\"'.",
-        list[str],
-        converter=_names,
-        n_tokens=1,
+        "A,B,…", "Columns of scores, or name of the array; '\"a, b\"' is one.", list[str], converter=_names, n_tokens=1
     ),
     "input": _reading("KIND", "Kind of scores: logits or probs."),
     "classes": _reading("A,B,…", "Names of the classes, in column order.", list[str], converter=_names, n_tokens=1),
@@ -157,10 +153,8 @@ def signature_of(verb: Callable[..., Any], own: Callable[..., Any]) -> inspect.S
     """
     from docstring_parser import parse
 
-    helped = {
-        item.arg_name: " ".join((item.description or "").replace("`", "").split())
-        for item in parse(verb.__doc__ or "").params
-    }
+    text = (verb.__doc__ or "").replace("`", "")
+    helped = {item.arg_name: " ".join((item.description or "").split()) for item in parse(text).params}
     found: dict[str, inspect.Parameter] = {}
     shell = list(inspect.signature(own).parameters.values())[1:]
     for each in [*inspect.signature(verb).parameters.values(), *shell]:
