@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import to_numpy
+from attemper.data.arrays import prime_step, to_numpy
 from attemper.data.inputs import as_labels
 from attemper.data.scores import Scores
 from attemper.errors import InputError, LabelShiftError, check_share, listed, nearest
@@ -217,10 +217,12 @@ def adapt(
 
 
 def mean_prediction(fitted: Map, scores: Scores) -> Floats:
-    """Return the mean prediction of a map of logits for the samples of a fit; of many logits, evenly spaced rows."""
+    """Return the mean prediction of a map of logits for the samples of a fit; of many logits, evenly spread rows."""
     step = -(-len(scores) * scores.n_classes // MOST_LOGITS)
-    some = scores if step == 1 else scores.take(np.arange(0, len(scores), step))
-    return np.asarray(np.average(fitted.apply(some.logits), axis=0, weights=some.w))
+    chunk = scores.chunk(slice(None, None, prime_step(step) if step > 1 else 1), np.float64)
+    with np.errstate(over="ignore", divide="ignore"):
+        p = fitted.evaluate(chunk.h, fitted.arrays(), np, log=False)
+    return np.asarray(p.mean(axis=0) if chunk.w is None else chunk.w @ p / chunk.w.sum())
 
 
 def _rows(probs: ArrayLike, clusters: ArrayLike | None) -> tuple[Floats, Labels | None]:
