@@ -19,11 +19,12 @@ from safetensors.numpy import save_file
 import attemper
 from attemper.data.arrays import has_finite_masks
 from attemper.data.checking import check
-from attemper.data.doubts import _other_order, agreement, check_disjoint, shared_rows
+from attemper.data.doubts import _other_order, agreement
 from attemper.data.files import Writer, expand, pieces, sha256_of, write
 from attemper.data.inputs import label_shares
 from attemper.data.reading import Read, ReadOptions, read
 from attemper.data.scores import Scores
+from attemper.data.shared import _hashes, check_disjoint, holds_rows, row_marks, shared_rows
 from attemper.errors import (
     AttemperWarning,
     ChanceAccuracyWarning,
@@ -762,3 +763,12 @@ def test_zeros_and_ones_alone_are_no_probabilities():
     read(one[:, 0], Y == 0)
     with pytest.warns(ProbabilitiesAsLogitsWarning):
         read(0.9 * one + 0.1 / K, Y)
+
+
+def test_marked_rows_are_found_among_many_in_any_precision_and_order():
+    order = np.random.default_rng(0).permutation(N)
+    marks = row_marks(read(H, Y))
+    assert holds_rows(read(H.astype(np.float32)[order], Y[order]), marks)
+    assert holds_rows(read(H[N // 2 :], Y[N // 2 :]), marks)
+    assert not holds_rows(read(*draw(N, K, seed=1)), marks)
+    assert len(np.unique(_hashes(read(*draw(20_000, 2))))) == 20_000

@@ -28,8 +28,8 @@ from attemper import (
     sketch,
 )
 from attemper.applying import tables
-from attemper.data.doubts import was_fitted_on
 from attemper.data.files import sha256_of, write
+from attemper.data.shared import was_fitted_on
 from attemper.errors import AttemperWarning, InputError, collected_warnings
 from conftest import draw
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from attemper._result import Columns, Estimate, Table
 from attemper.calibrators import Calibrator, GroupedCalibrator, load
 from attemper.data.arrays import to_numpy
-from attemper.data.doubts import check_disjoint, was_fitted_on
 from attemper.data.files import expand, pieces
 from attemper.data.frames import is_frame, layout_of, of_frame
 from attemper.data.reading import Read, ReadOptions, column_names, is_paths, is_table, read
 from attemper.data.scores import Scores
+from attemper.data.shared import check_disjoint, was_fitted_on
 from attemper.errors import InputError, listed, require, warn
 from attemper.metrics.evaluation import Evaluation, evaluate, evaluate_predictions
 from attemper.metrics.predictions import Predictions

@@ -28,8 +28,8 @@ from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
 from attemper.calibrators.base import Calibrator
 from attemper.data.arrays import to_numpy
-from attemper.data.doubts import was_fitted_on
 from attemper.data.scores import Scores
+from attemper.data.shared import was_fitted_on
 from attemper.decisions.rules import as_probs
 from attemper.errors import InputError, check_share, warn
 from attemper.kernels.clusters import case_numbers

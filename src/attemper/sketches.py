@@ -88,8 +88,9 @@ class Sketch:
         ends = np.cumsum([3, *(len(ODDS if name == "uniform" else thetas) for name in names)])
         tables = {name: total[:, a:b] for name, a, b in zip(names, ends, ends[1:])}
         nll = total[:, 2]
+        counted = scores if scores.w is None else replace(scores, device=None).take(scores.w > 0)
         return cls(
-            n_samples=scores.n_samples if scores.w is None else _positive_samples(scores),
+            n_samples=counted.n_samples,
             counts=np.bincount(scores.labels, scores.w, scores.n_classes).astype(np.float64),
             correct=float(total[0, 0]),
             confidence=float(total[0, 1]),
@@ -202,12 +203,6 @@ class Sketch:
     def load(cls, path: str | os.PathLike[str]) -> Sketch:
         """Read a sketch that `save` wrote."""
         return _json.load(path, {"sketch": cls})
-
-
-def _positive_samples(scores: Scores) -> int:
-    """Return how many samples have a weight; soft labels make several rows of one."""
-    rows = np.flatnonzero(scores.weights)
-    return len(rows if scores.index is None else np.unique(scores.index[rows]))
 
 
 SUMS = ("n_samples", "counts", "correct", "confidence", "guessed", "nll", "rounding")  # what adds up, beside the tables

@@ -21,11 +21,11 @@ from attemper.calibrators import Calibrator, GroupedCalibrator, MultiLabelCalibr
 from attemper.calibrators.label_model import Noise
 from attemper.calibrators.registry import reads_like
 from attemper.data.checking import check
-from attemper.data.doubts import was_fitted_on
 from attemper.data.files import expand, pieces
 from attemper.data.frames import IDS
 from attemper.data.reading import Read, ReadOptions, is_paths, is_table, read, remembered
 from attemper.data.scores import Scores
+from attemper.data.shared import was_fitted_on
 from attemper.errors import InputError, listed, nearest, warn
 from attemper.parallel import sketch_files, zeros_of_files
 from attemper.sketches import Sketch, sketch_scores

@@ -19,11 +19,12 @@ from sklearn.utils.metaestimators import available_if
 from attemper import _json, priors
 from attemper._typing import Floats, InputKind
 from attemper.data.arrays import MASKS_FROM, as_array, masks_as_inf, sum_tolerance, to_numpy
-from attemper.data.doubts import row_marks, warn_of_doubts, warn_of_lost_class
+from attemper.data.doubts import warn_of_doubts, warn_of_lost_class
 from attemper.data.frames import by_name, names_of
 from attemper.data.inputs import as_names, two_columns
 from attemper.data.reading import ReadOptions, again, is_paths
 from attemper.data.scores import Chunk, Scores
+from attemper.data.shared import row_marks
 from attemper.errors import (
     InputError,
     NotFittedError,

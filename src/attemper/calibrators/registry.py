@@ -21,7 +21,7 @@ from attemper.sketches import Sketch
 Pair = tuple[float, float]
 VALUE_TYPES: dict[str, Any] = {  # of numbers that many fits have; undeclared lists of numbers become arrays
     "priors": Floats, "temperature_interval": Pair | None, "noise_interval": Pair, "common": Pair,
-    "rows": tuple[str, ...], "fitted_on": tuple[str, ...],
+    "rows": tuple[int, ...], "fitted_on": tuple[str, ...],
 }  # fmt: skip
 
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from hashlib import blake2b
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.scores import Scores
-from attemper.errors import AttemperWarning, ChanceAccuracyWarning, InputError, ProbabilitiesAsLogitsWarning, warn
+from attemper.errors import AttemperWarning, ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, warn
 
 FEWEST_ODDS = 20  # rows; fewer log-odds may all lie from 0 to 1 by chance
 LEAST_ROWS, MOST_ROWS, MOST_ELEMENTS = 256, 4096, 1 << 22  # compared with their labels
-MARKED_ROWS = 64
-MARKED_COLUMNS = 64  # of a row that are enough to tell it from others
 BETTER, MUCH_BETTER = 0.1, 0.25  # share by which another order of the classes fits better; the second above chance
 MOST_CLASSES = 50  # to try other orders of
 SKILL = 0.1  # below this share of the agreement that is possible a classifier is of no use
 LOST, MOST_LOST = 0.01, 10_000  # share of predictions that a class must have for its loss to count; rows looked at
-COPIED_SHARE = 0.99  # a test set with this share of validation rows is a copy, perhaps in another order
 
 
 def _warn(message: str, fix: str, category: type[AttemperWarning]) -> None:
@@ -143,107 +138,3 @@ def agreement(y: Labels, top: Labels, w: Floats | None = None) -> Agreement:
     share, e, m = float(w @ (top == y) / w.sum()), float(p @ q), float(np.minimum(p, q).sum())
     s = float(np.sqrt(max(e + e**2 - p * q @ (p + q), 0.0) * (w * w).sum()) / w.sum())
     return Agreement(share, e, s, share - e <= 2 * s and share - e + 3 * s < SKILL * (m - e))
-
-
-def check_disjoint(val: Scores, test: Scores, *, allow_shared: bool = False) -> None:
-    """Refuse a test set of other classes, or with files, ids, clusters or nearly all rows of the validation set.
-
-    ``allow_shared`` is for ids and clusters that are local to a file. Of some equal rows it warns.
-    """
-    if val.n_classes != test.n_classes or len({val.classes, test.classes} - {None}) > 1:
-        raise InputError("test: expected the classes of val, in the same order. Use classes=[…].", "test")
-    own = {*val.sha256.values()}
-    if common := [path for path, sha256 in test.sha256.items() if sha256 in own]:
-        raise InputError(f"test: {common[0]} is a file of val too. Use other samples.", "test")
-    for param in () if allow_shared else ("ids", "clusters"):
-        a, b = getattr(val, param), getattr(test, param)
-        if a is None or b is None or (param == "clusters" and (val.numbered or test.numbered)):
-            continue
-        known = {str(item) for item in a.tolist()}
-        names = {str(item) for item in b.tolist()}
-        if shared := sorted(names & known):
-            raise InputError(
-                f"{param}: {len(shared)} of {len(names)} {param} of test, such as {shared[0]:.60}, are in val too. "
-                "Keep them apart, or use allow_shared=True for ids that are local to a file.",
-                param,
-            )
-    equal, n = shared_rows(val, test), test.n_samples
-    if equal >= COPIED_SHARE * n:
-        raise InputError(f"test: {equal} of {n} rows are validation rows too. Use other samples.", "test")
-    if equal:
-        warn(
-            f"test: {equal} of {n} rows ({equal / n:.1%}) have the same {val.input} as a validation "
-            "row. If they are the same samples, results look better than they are."
-        )
-
-
-def shared_rows(val: Scores, test: Scores) -> int:
-    """Return how many rows of ``test`` are rows of ``val`` too; 0 where no more are than chance makes equal.
-
-    Rounded or saturated scores are equal by chance: then a row of ``val`` also has a twin in ``val`` itself, about as
-    often as a row of ``test`` has one there.
-    """
-    if val.input != test.input or val.n_classes != test.n_classes:
-        return 0
-    val, test = _samples(val), _samples(test)
-    types = str(val.values.dtype) + str(test.values.dtype)
-    precision = next((name for name in ("bfloat16", "float16") if name in types), "float32")
-    known, counts = np.unique(_hashes(val, precision), return_counts=True)
-    shared = int(np.isin(_hashes(test, precision), known).sum())
-    return shared if shared > 2 * len(test) * counts[counts > 1].sum() / len(val) else 0
-
-
-def row_marks(scores: Scores) -> tuple[str, ...]:
-    """Return hashes of a few rows, which a calibrator keeps of its fit; none where rows are equal by chance."""
-    few = _samples(scores).sample(MARKED_ROWS)
-    marks = _marks(few)
-    return tuple(marks[:: max(1, 4 * len(marks) // MARKED_ROWS)]) if len(set(marks)) == len(marks) else ()
-
-
-def holds_rows(scores: Scores, marks: Iterable[str]) -> bool:
-    """Whether more than a quarter of the marked rows are among these: half of the data of a fit count, too.
-
-    Rounded scores are equal by chance: then rows also have twins among themselves, and more must be found.
-    """
-    known = set(marks)
-    if not known:
-        return False
-    scores = _samples(scores)
-    own, counts = np.unique(_marks(scores), return_counts=True)
-    twins = counts[counts > 1].sum() / len(scores)
-    share = len(known.intersection(own.tolist())) / len(known)
-    return bool(twins <= 0.5 and share > min(0.25 + 3 * twins, 0.999))
-
-
-def was_fitted_on(calibrator: Any, scores: Scores) -> bool:
-    """Whether a calibrator was fitted on a file of these, or on so many of their rows."""
-    fitted_on = {*getattr(calibrator, "fitted_on_", ())}
-    known = bool(fitted_on) and not fitted_on.isdisjoint(scores.sha256.values())
-    return known or holds_rows(scores, getattr(calibrator, "rows_", ()))
-
-
-def _samples(scores: Scores) -> Scores:
-    """Take each sample once: soft labels make several rows of one."""
-    return scores if scores.index is None else scores.take(np.unique(scores.index, return_index=True)[1])
-
-
-def _marks(scores: Scores) -> list[str]:
-    found: list[str] = []
-    width = min(scores.n_classes, MARKED_COLUMNS)
-    for part in row_slices(len(scores), width):
-        rows = np.ascontiguousarray(to_numpy(scores.raw(part)[:, :width]), dtype=np.float32) + 0
-        found += [blake2b(row.tobytes(), digest_size=8).hexdigest() for row in rows]
-    return found
-
-
-def _hashes(scores: Scores, precision: str) -> NDArray[np.int64]:
-    """Hash rows rounded to a precision, so that copies in other precisions compare; -0.0 is 0.0."""
-    found = np.empty(len(scores), dtype=np.int64)
-    for part in row_slices(*scores.shape):
-        with np.errstate(over="ignore", under="ignore"):
-            rows: Any = to_numpy(scores.raw(part)).astype(np.float16 if precision == "float16" else np.float32) + 0
-        if precision == "bfloat16":  # the upper half of the bits, rounded to even
-            bits = rows.view(np.uint32)
-            rows = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
-        found[part] = [hash(row.tobytes()) for row in rows]
-    return found

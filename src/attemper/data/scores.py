@@ -376,6 +376,19 @@ class Scores:
         step = -(-len(self) // rows)
         return self if step <= 1 else self.take(slice(None, None, prime_step(step)))
 
+    def samples(self) -> Self:
+        """Return the first row of each sample: soft labels make several of one."""
+        if self.index is None or (np.diff(self.index) > 0).all():
+            return self
+        return self.take(np.sort(np.unique(self.index, return_index=True)[1]))
+
+    def of_rows(self, samples: NDArray[Any]) -> NDArray[Any]:
+        """Return for each row what was found of its sample."""
+        if len(samples) == len(self):
+            return samples
+        _, first, sample = np.unique(self.index, return_index=True, return_inverse=True)
+        return np.asarray(samples[np.argsort(np.argsort(first))[sample]])
+
     def with_weights(self, w: Floats) -> Self:
         """Give the rows other weights."""
         return replace(self, w=w, device=None if self.device is None else self.device.weighted(w))

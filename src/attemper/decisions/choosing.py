@@ -17,8 +17,8 @@ from attemper.calibrators.base import Calibrator
 from attemper.calibrators.label_model import Noise
 from attemper.calibrators.registry import method_of, reads_like
 from attemper.data.arrays import to_numpy
-from attemper.data.doubts import was_fitted_on
 from attemper.data.scores import Scores
+from attemper.data.shared import was_fitted_on
 from attemper.decisions import words
 from attemper.decisions.outcomes import Outcome, outcome_of
 from attemper.decisions.referral import refer_for_budget, refer_for_costs, refer_for_miss
