@@ -109,7 +109,7 @@ def test_frames(form):
     columns = {"no prefix": NAMES, "numbers as names": [0, 1, 2]}
     options = {"columns": columns[form]} if form in columns else {}
     same(t_of(FRAMES[form], **options))
-    expected = None if form.startswith("list") else ("0", "1", "2") if form.startswith("numbers") else tuple(NAMES)
+    expected = None if form.startswith(("list", "numbers")) else tuple(NAMES)
     assert read(FRAMES[form], **options).classes == expected
     same(t_of(FRAMES[form], Y if expected is None else np.array(expected)[Y], **options))  # labels of their own
 
@@ -360,6 +360,9 @@ def test_doubts():
     with pytest.warns(ChanceAccuracyWarning) as seen:
         read(p, p < 0.5, input="probs")
     assert "[1, 0]" in str(seen[0].message)
+    with pytest.warns(ChanceAccuracyWarning) as seen:
+        read({f"logit_{name}": H[:, k - 1] for k, name in enumerate(NAMES)} | {"label": TABLE["label"]})
+    assert "rename" in str(seen[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read(p, p < 0.5, input="probs", classes=[1, 0])
@@ -588,7 +591,7 @@ def test_single_precision_of_jax_is_that_of_numpy():
 
 
 def test_read_options_are_those_of_read():
-    names = [name for name in Read.__annotations__ if name != "ids"]  # which belong to the data of a fit
+    names = [name for name in Read.__annotations__ if name not in ("ids", "max_pixels")]  # of the data of a fit
     assert ["labels", *names] == [field.name for field in fields(ReadOptions)]
 
 
@@ -772,3 +775,10 @@ def test_marked_rows_are_found_among_many_in_any_precision_and_order():
     assert holds_rows(read(H[N // 2 :], Y[N // 2 :]), marks)
     assert not holds_rows(read(*draw(N, K, seed=1)), marks)
     assert len(np.unique(_hashes(read(*draw(20_000, 2))))) == 20_000
+
+
+def test_labels_of_one_class_are_noticed():
+    with pytest.warns(AttemperWarning):
+        read(H, np.ones(N, dtype=int))
+    assert not check(H, np.ones(N, dtype=int))
+    read(H[:9], np.ones(9, dtype=int))  # which so few may be by chance

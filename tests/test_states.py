@@ -205,7 +205,7 @@ def test_writing_is_all_or_nothing(tmp_path):
 def test_reading_options_travel_in_the_calibrators_file(tmp_path):
     attemper.fit(VAL, method="ts").save(tmp_path / "net.json")
     assert attemper.load(tmp_path / "net.json").read_ == ReadOptions(
-        labels=None, columns=("logit_a", "logit_b", "logit_c"), input="logits", classes=("a", "b", "c")
+        labels=None, columns=None, input="logits", classes=("a", "b", "c")
     )
 
 

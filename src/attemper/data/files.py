@@ -10,6 +10,7 @@ import hashlib
 import io
 import mmap
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from attemper._json import atomic
 from attemper._typing import PathLike
 from attemper.data.frames import IDS, Layout, Named, layout_of, picked
-from attemper.data.inputs import WHOLE, as_plain
+from attemper.data.inputs import NUMERAL, WHOLE, as_plain
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, FileError, InputError, require
 
@@ -126,7 +127,8 @@ def reading(path: str, first: int = 0) -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
-        fix = ". A CSV file needs commas between the columns, and UTF-8" if ".csv" in path else ""
+        text = ".csv" in path and "to double" not in reason
+        fix = ". A CSV file needs commas between the columns, and UTF-8" if text else ""
         raise FileError(f"{path}: cannot be read ({reason}){fix}") from None
 
 
@@ -219,6 +221,8 @@ def _dataset(path: str, suffix: str) -> Any:
     if suffix == ".csv":
         with _opened(path) as stream:
             header = stream.readline(TEXT_BLOCK).decode("utf-8", "replace")
+        if not header:
+            raise FileError(f"{path}: the file is empty")
         if "," not in header and (mark := {*";\t|"} & {*header}):
             raise FileError(f"{path}: its separator is {min(mark)!r}. Use commas.")
     return dataset.dataset(local, format=TABLES[suffix], filesystem=fs)
@@ -233,7 +237,9 @@ def _batches(data: Any, path: str, kind: str, needed: list[str], layout: Layout,
 
         # Scores are numbers, whatever the first of them look like; all but labels and weights is text, as it is. A
         # text in quotes may have several lines, which takes three times as long to read.
-        own = np.hstack([layout.keys.get(param, []) for param in ("labels", "sample_weight")])
+        # Labels are it, too, where a class has a name that is lost as a number, such as 01.
+        lost = any(NUMERAL.fullmatch(name) and not WHOLE.fullmatch(name) for name in map(str, layout.classes or ()))
+        own = np.hstack([layout.keys.get(param, []) for param in ("labels", "sample_weight")[lost:]])
         types = {name: pa.string() for name in needed if name not in own}
         types |= dict.fromkeys(layout.columns, pa.float64())
         convert = csv.ConvertOptions(column_types=types, include_columns=needed)
@@ -241,8 +247,13 @@ def _batches(data: Any, path: str, kind: str, needed: list[str], layout: Layout,
             parse = csv.ParseOptions(newlines_in_values=b'"' in stream.read(TEXT_BLOCK))
             stream.seek(0)
             make = csv.read_csv if whole else csv.open_csv
-            found = make(stream, csv.ReadOptions(block_size=TEXT_BLOCK), parse, convert)
-            yield from [found] if whole else found
+            try:
+                found = make(stream, csv.ReadOptions(block_size=TEXT_BLOCK), parse, convert)
+                yield from [found] if whole else found
+            except pa.ArrowInvalid as error:  # Arrow counts columns from 0
+                names = data.schema.names
+                named = re.sub(r"CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
+                raise pa.ArrowInvalid(named) from None
     elif kind == "json" and whole:  # types are those of all rows
         from pyarrow import json
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from attemper._typing import InputKind
 from attemper.data.arrays import row_slices
+from attemper.data.inputs import WHOLE
 from attemper.errors import InputError, listed, nearest
 
 IDS = ("labels", "sample_weight", "groups", "clusters", "ids")  # what has one entry for each row
@@ -56,11 +57,11 @@ def layout_of(
     chosen, kind = _score_columns(names, columns, input, classes)
     prefix = "" if kind is None else KEYS[kind]
     prefixed = bool(prefix) and all(name.startswith(prefix) for name in chosen)
-    if classes is not None and len(classes) == len(chosen) > 1:
-        own = by_class(chosen, classes, kind)
-        if own is None and columns is None:
-            own = by_class(chosen, range(len(chosen)), kind)
-        if own is None and columns is None and prefixed:
+    if len(chosen) > 1:
+        known = [*classes] if classes is not None and len(classes) == len(chosen) else []
+        numbers = range(len(chosen)) if columns is None else ()
+        own = by_class(chosen, known, kind) or by_class(chosen, numbers, kind)
+        if not own and known and columns is None and prefixed:
             raise InputError(f"classes: the columns {listed(chosen)} have other names. Use columns=[…].", "classes")
         chosen = own or chosen
     bare = tuple(name.removeprefix(prefix) if prefixed else name for name in chosen)
@@ -76,10 +77,11 @@ def layout_of(
         elif param == "labels" and multi_label and wanted.get(param) not in (None, *names):
             what = f"expected a column label_NAME for each of {listed(bare)}"
             raise InputError(f"labels: {what}. Use labels='PREFIX' for another prefix.", "labels")
-        elif (name := _named_column(names, wanted.get(param), param)) is not None:
+        elif (name := named_column(names, wanted.get(param), param)) is not None:
             keys[param] = name
-    stems = None if len(chosen) == 1 else bare
-    return Layout(chosen, stems if classes is None else tuple(classes), input or kind or "logits", keys)
+    stems: tuple[Any, ...] = tuple(map(int, bare)) if all(map(WHOLE.fullmatch, bare)) else bare
+    names_found = None if len(chosen) == 1 or stems == (*range(len(stems)),) else stems
+    return Layout(chosen, names_found if classes is None else tuple(classes), input or kind or "logits", keys)
 
 
 def _score_columns(
@@ -93,14 +95,17 @@ def _score_columns(
             raise _no_column("columns", missing, names)
         kind = next((k for k in KEYS if chosen == (k,) or all(n.startswith(KEYS[k]) for n in chosen)), None)
         if input is not None and kind not in (None, input):
-            raise InputError(f"input={input!r}: the columns {listed(chosen)} are of {kind}. Use other names.", "input")
+            raise InputError(
+                f"input={input!r}: the columns {listed(chosen)} are of {kind}. Use input={kind!r}.", "input"
+            )
         return chosen, kind
     whole: dict[InputKind, tuple[str, ...]] = {k: (k,) for k in KEYS if k in names}
     begun: dict[InputKind, tuple[str, ...]] = {k: tuple(n for n in names if n.startswith(KEYS[k])) for k in KEYS}
     found = whole or {k: chosen for k, chosen in begun.items() if chosen}
     if input is not None and found:
         if input not in found:
-            raise InputError(f"input={input!r}: the columns are of {listed(found)}. Use other names.", "input")
+            kind = next(iter(found))
+            raise InputError(f"input={input!r}: the columns are of {kind}. Use input={kind!r}.", "input")
         return found[input], input
     if len(found) > 1:
         raise InputError("input: there are columns of both logits and probs. Use input='logits' or 'probs'.", "input")
@@ -127,7 +132,7 @@ def _label_columns(names: Sequence[str], given: Any, bare: Sequence[str]) -> tup
     return own if all(name in names for name in own) else ()
 
 
-def _named_column(names: Sequence[str], name: Any, param: str) -> str | None:
+def named_column(names: Sequence[str], name: Any, param: str) -> str | None:
     """Return the column that a parameter names; of labels the usual names; None where there is none."""
     if name is None:
         return next((usual for usual in LABELS if usual in names), None) if param == "labels" else None
@@ -137,7 +142,8 @@ def _named_column(names: Sequence[str], name: Any, param: str) -> str | None:
 
 
 def _no_column(param: str, name: Any, names: Sequence[str]) -> InputError:
-    hint = nearest(str(name), names) or (f" Use {param}=False for none." if param in IDS[1:] else "")
+    none = param in ("sample_weight", "clusters", "ids")
+    hint = nearest(str(name), names) or (f" Use {param}=False for none." if none else "")
     return InputError(f"{param}: there is no column {name!r}; there are {listed(names)}.{hint}", param)
 
 
@@ -145,6 +151,8 @@ def is_frame(data: Any) -> bool:
     """Whether narwhals reads this as a table, or it is a dict of columns."""
     if isinstance(data, Mapping):
         return True
+    if hasattr(data, "collect_schema") and hasattr(data, "collect"):
+        raise InputError("data: expected a frame that is in memory. Use .collect()", "data")
     import narwhals.stable.v1 as nw
 
     return isinstance(nw.from_native(data, eager_or_interchange_only=True, pass_through=True), nw.DataFrame)

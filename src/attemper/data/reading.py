@@ -11,10 +11,10 @@ import numpy as np
 
 from attemper.data.doubts import warn_of_doubts
 from attemper.data.files import entries_beside, expand, names_in, settings_of, whole
-from attemper.data.frames import IDS, is_frame, layout_of, of_frame, picked
+from attemper.data.frames import IDS, KEYS, is_frame, layout_of, of_frame, picked
 from attemper.data.inputs import as_plain, is_signed
 from attemper.data.scores import Scores
-from attemper.errors import InputError, listed
+from attemper.errors import InputError, listed, nearest
 
 
 class Read(TypedDict, total=False):
@@ -53,7 +53,6 @@ class ReadOptions:
     zeros_as: float | None = None
     axis: int | None = None
     ignore_index: int | None = None
-    max_pixels: int | None = None
     multi_label: bool = False
 
     @classmethod
@@ -101,7 +100,8 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     if isinstance(data, tuple) and len(data) == 2 and labels is None and not is_paths(data):
         data, labels = data
     if unknown := options.keys() - Read.__annotations__.keys():
-        raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}, which is no reading option either")
+        name = min(unknown)
+        raise TypeError(f"got an unexpected keyword argument {name!r}.{nearest(name, Read.__annotations__)}")
     given: dict[str, Any] = {"labels": labels, **options}
     table = type(data) is not np.ndarray and not isinstance(data, Scores) and is_table(data)
     if not table and given.pop("columns", None) is not None:
@@ -123,13 +123,15 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
 
 
 def remembered(data: Any, options: Mapping[str, Any], scores: Scores) -> ReadOptions:
-    """Return what later calls need not repeat; columns as they were found, so that their order is that of the fit."""
+    """Return what later calls need not repeat; the usual columns are found again, in the order of the classes."""
     if not is_table(data):
         return ReadOptions.of(options)
     names = column_names(data)
     beside = entries_beside(options, names)  # which belong to the data of the fit alone
     columns = layout_of(names, beside, **options).columns
-    found = {"columns": None if columns == ("",) else columns, "input": scores.input, "classes": scores.classes}
+    begun = ({name for name in names if name.startswith(prefix)} for prefix in KEYS.values())
+    usual = columns[0] in ("", *KEYS) or (len(columns) > 1 and {*columns} in begun)
+    found = {"columns": None if usual else columns, "input": scores.input, "classes": scores.classes}
     return ReadOptions.of({**options, **dict.fromkeys(beside), **found})
 
 
@@ -142,9 +144,8 @@ def _of_frame(frame: Any, options: dict[str, Any]) -> Scores:
 
 def again(scores: Scores, options: Mapping[str, Any]) -> Scores:
     """Give scores that were read before other labels, names or ids; False drops them."""
-    of_images, dropped = ("axis", "max_pixels"), [name for name in IDS if options.get(name) is False]
-    dropped = [name for name in dropped if not (name == "clusters" and scores.numbered)]
-    more = {key: v for key, v in options.items() if v is not None and v is not False and key not in of_images}
+    dropped = [name for name in IDS if options.get(name) is False and not (name == "clusters" and scores.numbered)]
+    more = {key: v for key, v in options.items() if v is not None and v is not False and key != "axis"}
     if (name := next((name for name in IDS if isinstance(more.get(name), str)), None)) is not None:
         raise InputError(f"{name}: Scores have no columns. Leave it out, or use an array.", name)
     if more.pop("input", scores.input) != scores.input:
@@ -161,6 +162,9 @@ def again(scores: Scores, options: Mapping[str, Any]) -> Scores:
     if "sample_weight" in more and scores.w is not None and scores.index is not None:
         what = "these Scores have weights of their own, of soft labels or drawn pixels"
         raise InputError(f"sample_weight: {what}. Pass sample_weight where they are read.", "sample_weight")
+    if scores.numbered and (case := scores.clusters) is not None:  # one id for each image, or sample, is enough
+        given = {name: as_plain(more[name]) for name in IDS[1:] if name in more}
+        more |= {name: v[case] for name, v in given.items() if v.shape == (case.max() + 1,)}
     own = {name: getattr(scores, name) for name in ("labels", "groups", "ids", "classes", "zeros_as", "multi_label")}
     own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files} | dict.fromkeys(dropped)
     values = scores.values if scores.index is None else scores.raw(slice(0, len(scores)))

@@ -80,7 +80,7 @@ def holds_rows(scores: Scores, marks: Iterable[int]) -> bool:
         return False
     own, counts = np.unique(_hashes(scores.samples()), return_counts=True)
     twins = counts[counts > 1].sum() / counts.sum()
-    share = np.isin(known, own).mean()
+    share = np.isin(own, known).sum() / len(known)
     return bool(twins <= 0.5 and share > min(0.25 + 3 * twins, 0.999))
 
 
@@ -93,7 +93,7 @@ def was_fitted_on(calibrator: Any, scores: Scores) -> bool:
 
 def _hashes(scores: Scores, precision: str = "float32") -> NDArray[np.int64]:
     """Hash rows rounded to a precision, so that copies in others compare; -0.0 is 0.0."""
-    random: Any = np.random.RandomState(0)  # noqa: NPY002 (whose numbers never change)
+    random: Any = np.random.RandomState(0)  # whose numbers never change
     odd = random.randint(2**63 - 1, size=scores.n_classes, dtype=np.int64).astype(np.uint64) * 2 + 1
     found = np.empty(len(scores), dtype=np.uint64)
     for part in row_slices(*scores.shape):
