@@ -81,8 +81,9 @@ def test_groups(method):
     cal = GroupedCalibrator(method).fit(data.h, data.y, groups=data.group)
     ratio = np.array(cal.groups_.temperature_ratio)
     assert (np.diff(ratio) > 0).all()  # as drawn
-    one = GroupedCalibrator(method).fit(data.h, data.y, groups=np.zeros(900, int))
-    np.testing.assert_allclose(one.predict_proba(data.h, groups=0), one.common_.predict_proba(data.h), atol=1e-12)
+    same = np.zeros(900, int)
+    one = GroupedCalibrator(method).fit(data.h, data.y, groups=same)
+    np.testing.assert_allclose(one.predict_proba(data.h, groups=same), one.common_.predict_proba(data.h), atol=1e-12)
 
 
 @pytest.mark.parametrize("method", WITH_T)

@@ -69,7 +69,7 @@ def test_each_row_gets_the_map_of_its_group():
         np.testing.assert_array_equal(p[own], cal.map_of(group).apply(H[own]))
         z = np.exp(H[own] / (cal.common_.temperature_ * ratio))
         np.testing.assert_allclose(p[own], z / z.sum(axis=1, keepdims=True), atol=1e-12)
-    np.testing.assert_array_equal(cal.predict_proba(H[:3], groups="elsewhere"), cal.common_.predict_proba(H[:3]))
+    np.testing.assert_array_equal(cal.predict_proba(H[:3], groups=["elsewhere"] * 3), cal.common_.predict_proba(H[:3]))
     order = np.random.default_rng(0).permutation(N)
     np.testing.assert_array_equal(cal.predict_proba(H[order], groups=SITE[order]), p[order])
     assert (cal.predict(H, groups=SITE) == H.argmax(axis=1)).all()

@@ -452,7 +452,7 @@ P, Y, _ = predictions(50)
         ),
         (lambda: m.evaluate(P > 0.5, P, by="label", sample_weight=[1]), "sample_weight"),
         (lambda: m.evaluate(P > 0.5, P, by="label", clusters=[1]), "clusters"),
-        (lambda: m.evaluate(P[:, 0] > 0.5, P[:, 0], by="label"), "labels"),
+        (lambda: m.evaluate(P[:, 0] > 0.5, P, by="label"), "labels"),
     ],
 )  # fmt: skip
 def test_what_is_refused(call, param):

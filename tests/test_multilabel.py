@@ -187,3 +187,11 @@ def test_a_certain_error_has_a_finite_loss():
     cal = MultiLabelCalibrator().fit(x, y)
     found = attemper.evaluate((100 * x[:50], y[:50]), cal, metrics=["nll"], multi_label=True)
     assert np.isfinite(found.after["nll"].value)
+
+
+def test_one_label_is_a_vector_or_a_column():
+    data = draw(300, 2)
+    z, y = data.h[:, 1] - data.h[:, 0], (data.y == 1).astype(float)
+    expected = attemper.fit(z[:, None], y[:, None], multi_label=True)
+    for labels in (y, y.astype(bool), y.astype(object)):
+        assert attemper.fit(z, labels, multi_label=True).slope_ == expected.slope_

@@ -15,6 +15,7 @@ from attemper import (
     Scores,
     TemperatureScaling,
     apply,
+    applying,
     check,
     compare,
     datasets,
@@ -895,3 +896,90 @@ def test_an_option_that_is_passed_counts_more_than_that_of_an_instance():
     for method in (base, GroupedCalibrator(base)):
         made = [fit(p, NAMES[Y], method=method, groups=SITE, **more) for more in ({}, {"zeros_as": 1e-6})]
         assert [each.map_.zeros_as for each in made] == [1e-3, 1e-6]
+
+
+@pytest.mark.parametrize("names", [[0, 1, 2], [2, 0, 1], [1, 2, 3], ["01", "02", "10"]])
+@pytest.mark.parametrize("form", ["dict", ".csv", ".parquet"])
+def test_predictions_are_labels_where_columns_have_numbers_for_names(names, form, folder):
+    own = dict(zip(names, H.T if 1 in names[:1] or "01" in names else H.T[names]))
+    labels = np.array([*own])[np.stack([*own.values()]).argmax(axis=0)]
+    labels[::3] = np.array([*own])[np.arange(N)[::3] % K]
+    data = {f"logit_{name}": column for name, column in own.items()} | {"label": labels}
+    if form != "dict":
+        write(f"val{form}", data)
+        data = f"val{form}"
+    cal = fit(data, method="ts")
+    accuracy = evaluate(read(data), metrics=["accuracy"])["accuracy"].value
+    assert np.mean(apply(cal, data)["prediction"] == labels) == pytest.approx(accuracy)
+    assert cal.score(np.stack([own[name] for name in cal.classes_.tolist()], axis=1), labels) == pytest.approx(accuracy)
+
+
+def test_a_calibrator_reads_keys_lists_and_columns_in_the_order_of_its_classes(folder):
+    turned = {name: TABLE[name] for name in [*TABLE][::-1]}
+    lists = {"logits": H, "truth": Y}
+    np.savez("more.npz", logits=MORE.h, labels=MORE.y)
+    for data in (TABLE, turned, lists, pd.DataFrame(lists | {"logits": list(H)})):
+        cal = fit(data, "truth", method="ts")
+        column = cal.predict_proba(H[:, ::-1] if data is turned else H)[:, 1]
+        for new in (TABLE, turned) if data is turned else (TABLE, turned, lists):
+            np.testing.assert_allclose(apply(cal, new)[f"prob_{cal.classes_[1]}"], column, rtol=1e-12)
+        if data is not turned:
+            nll = evaluate(tuple(MORE), cal, metrics=["nll"])["nll"].value
+            assert evaluate("more.npz", cal, labels="labels", metrics=["nll"])["nll"].value == nll
+    more = TABLE | {"logit_cow": H[:, 0]}
+    some = fit(more, "truth", columns=[f"logit_{name}" for name in NAMES], method="ts")
+    np.testing.assert_array_equal(apply(some, more)["prob_dog"], some.predict_proba(H)[:, 1])
+
+
+def test_each_sample_of_soft_labels_is_predicted_once_and_evaluated_by_its_shares():
+    h, shares = MORE.h, 0.7 * np.eye(K)[MORE.y] + 0.1
+    for more in ({}, {"groups": SITE}):
+        cal, scores = fit(H, Y, method="ts", **more), read(h, shares, **more)
+        expected = cal.predict_proba(h, **more)
+        np.testing.assert_array_equal(cal.predict_proba(scores), expected)
+        np.testing.assert_array_equal(apply(cal, scores)["prob_1"], expected[:, 1])
+        np.testing.assert_array_equal(apply(cal, (h, shares), **more)["prob_1"], expected[:, 1])
+        mixed = scores.take(np.random.default_rng(0).permutation(len(scores)))
+        np.testing.assert_array_equal(cal.predict_proba(mixed), expected[list(dict.fromkeys(mixed.index.tolist()))])
+        nll = -(shares * np.log(expected)).sum(axis=1).mean()
+        assert evaluate(mixed, cal, metrics=["nll"])["nll"].value == pytest.approx(nll)
+        assert compare((H, Y), mixed, methods=["ts"], calibrator=cal, cv=0).rows[-1].test["nll"].value == pytest.approx(
+            nll
+        )
+
+
+def test_fewer_pixels_are_of_one_reading():
+    images = H.reshape(6, 10, 10, K), Y.reshape(6, 10, 10)
+    cal = fit(*images, axis=-1, max_pixels=5, method="ts")
+    assert len(read(*images, **applying.fill(cal, images, {}))) == N
+    assert evaluate(tuple(MORE), cal, metrics=["nll"]).after is not None
+
+
+def test_ids_of_images_are_enough_for_scores():
+    images, site = (H.reshape(6, 10, 10, K), Y.reshape(6, 10, 10)), np.array([*"aabbab"])
+    expected = fit(*images, axis=-1, groups=site, clusters=np.arange(6) // 2, method="ts")
+    found = fit(read(*images, axis=-1), groups=site, clusters=np.arange(6) // 2, method="ts")
+    assert found.groups_ == expected.groups_
+    with pytest.raises(InputError):
+        read(read(*images, axis=-1), groups=site[1:])
+
+
+def test_one_channel_of_images_is_the_second_class():
+    z, y = (H[:, 1] - H[:, 0]).reshape(6, 1, 10, 10), (Y > 0).astype(int).reshape(6, 10, 10)
+    for values, options in ((z, {}), (1 / (1 + np.exp(-z)), {"input": "probs"})):
+        cal = fit(values, y, axis=1, method="ts", **options)
+        flat = fit(values.reshape(-1), y.reshape(-1), method="ts", **options)
+        assert cal.temperature_ == pytest.approx(flat.temperature_)
+        p = cal.predict_proba(values)
+        assert p.shape == (6, 2, 10, 10)
+        np.testing.assert_allclose(p[:, 1].reshape(-1), flat.predict_proba(values.reshape(-1))[:, 1], rtol=1e-6)
+        assert cal.predict_risk(values).shape == (6, 10, 10)
+
+
+def test_a_group_is_a_column_of_a_frame():
+    cal = fit(TABLE, "truth", groups="site", method="ts")
+    expected = cal.predict_proba(H, groups=SITE)
+    for frame in (pd.DataFrame(TABLE), pl.DataFrame(TABLE)):
+        np.testing.assert_array_equal(cal.predict_proba(frame), expected)
+    frame = pd.DataFrame(TABLE).rename(columns={"site": "hospital"})
+    np.testing.assert_array_equal(cal.predict_proba(frame, groups="hospital"), expected)

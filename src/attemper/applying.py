@@ -28,15 +28,15 @@ READ = ("labels", *Read.__annotations__)
 NAMES = ("labels", "columns", "sample_weight", "clusters", "groups", "ids")  # of columns, which arrays have not
 MOST_ODDS = 745.0  # log-odds of double precision
 DECIDED = ("prediction", "confidence", "refer", "set")  # columns of a result, beside probabilities
-UNLABELLED = {"labels", "sample_weight", "clusters", "ids", "ignore_index", "max_pixels"}  # not read by `apply`
+UNLABELLED = {"labels", "sample_weight", "clusters", "ids", "ignore_index"}  # not read by `apply`
 
 
 def as_fitted(calibrator: Calibrator | str | os.PathLike[str]) -> Any:
     """Return a fitted calibrator, of a path the one in the file."""
     found = load(calibrator) if isinstance(calibrator, str | os.PathLike) else calibrator
     if not isinstance(found, Calibrator):
-        what = f"expected a fitted calibrator or its path, got {type(found).__name__}; labels have a name: labels=…"
-        raise InputError(f"calibrator: {what}", "calibrator")
+        what = f"expected a fitted calibrator or its path, got {type(found).__name__}"
+        raise InputError(f"calibrator: {what}. Use apply(calibrator, data), evaluate(data, calibrator).", "calibrator")
     found._check_fitted()
     return found
 
@@ -112,7 +112,7 @@ def probabilities(cal: Any, scores: Scores, *, log: bool = False) -> NDArray[Any
             raise InputError(f"groups: {what}", "groups")
         if new := sorted({*map(str, np.unique(scores.groups).tolist())} - {*map(str, cal.groups_.group)}):
             warn(f"groups: not in the fit, so these get the common map: {listed(new)}")
-    return to_numpy(cal.predict_log_proba(scores) if log else cal.predict_proba(scores))
+    return scores.of_rows(to_numpy(cal.predict_log_proba(scores) if log else cal.predict_proba(scores)))
 
 
 def tables(
@@ -120,6 +120,7 @@ def tables(
 ) -> tuple[Any, Iterator[dict[str, NDArray[Any]]]]:
     """Return the calibrator for the class priors of the data, and the columns that `apply` returns, piece by piece."""
     cal = as_fitted(calibrator)
+    data = data[0] if isinstance(data, tuple) and len(data) == 2 and not is_paths(data) else data
     options = fill(cal, data, given, labelled=False)
     if isinstance(priors, str) and priors == "estimate":
         own = {name: value for name, value in given.items() if name in ("clusters", "sample_weight")}
@@ -143,7 +144,8 @@ def _tables(cal: Any, data: Any, options: dict[str, Any]) -> Iterator[dict[str, 
 
 def _table(cal: Any, scores: Scores, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return the columns of the data, one number or text a row, and what the calibrator makes of them."""
-    probs, names = probabilities(cal, scores), cal.classes_.tolist()
+    scores, names = scores.samples(), cal.classes_.tolist()
+    probs = probabilities(cal, scores)
     made: dict[str, NDArray[Any]] = {}
     if not cal.map_.independent:
         made = {"prediction": cal.classes_[probs.argmax(axis=1)], "confidence": probs.max(axis=1)}

@@ -337,7 +337,7 @@ def _log_probs(calibrator: Any, scores: Scores) -> Floats:
     """Log-probabilities in double precision; without a calibrator those of the classifier."""
     if calibrator is None:
         return np.asarray(log_softmax(scores.logits, axis=1))
-    return to_numpy(calibrator.predict_log_proba(scores)).astype(np.float64)
+    return scores.of_rows(to_numpy(calibrator.predict_log_proba(scores)).astype(np.float64))
 
 
 def _held_out(row: Row, val: Scores, folds: Labels | None) -> Floats:

@@ -180,7 +180,7 @@ def adapt(
     def scores_of(X: Any, y: Any = None, **ids: Any) -> Scores:
         array = X if isinstance(X, Scores) else calibrator._array_of(X)
         found = X if isinstance(X, Scores) else Scores.of(array, y, axis=calibrator._axis(axis), **own, **ids)
-        if found.w is not None and len(np.unique(found.w)) > 1:
+        if found.n_samples < len(found) or (found.w is not None and len(np.unique(found.w)) > 1):
             raise InputError("sample_weight: class priors are shares of samples, all of weight 1", "sample_weight")
         return found
 

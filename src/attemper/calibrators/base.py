@@ -240,8 +240,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_risk(self, X: Any, **options: Any) -> Any:
         """Return the probability of the second of two classes: one column in, one column out."""
         self._check_fitted()
-        if self.n_features_in_ != 2:
-            raise InputError(f"X: expected a calibrator of two classes, got {self.n_features_in_}", "X")
+        if self.n_features_in_ != 2 or self.map_.independent:
+            raise InputError("X: expected a calibrator of two classes that exclude each other", "X")
         return self._classes_last(X, options)[..., 1]
 
     def _classes_last(self, X: Any, options: dict[str, Any]) -> Any:
@@ -281,8 +281,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"axis: expected where the classes are in shape {tuple(x.shape)}", "axis")
         xp = array_api_compat.array_namespace(x)
         rows = xp.moveaxis(x, axis, -1)
-        made = self._apply(xp.reshape(rows, (-1, rows.shape[-1])), log=log)
-        return xp.moveaxis(xp.reshape(made, rows.shape), -1, axis)
+        made = Calibrator._predicted(self, xp.reshape(rows, (-1, rows.shape[-1])), None, log=log)
+        return xp.moveaxis(xp.reshape(made, (*rows.shape[:-1], made.shape[-1])), -1, axis)
 
     @property
     def _needs_groups(self) -> bool:
@@ -303,6 +303,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own, its = self._names, X.classes
             if own is not None and its is not None and [*map(str, own)] != [*map(str, its)]:
                 raise InputError(f"X: expected the classes {listed(own)}, in this order, got {listed(its)}", "X")
+            X = X.samples()
             return as_array(X.raw(slice(0, len(X))), "X")
         if (names := names_of(X)) is None:
             return as_array(X, "X")

@@ -22,7 +22,9 @@ from attemper.calibrators.label_model import error_rate
 from attemper.calibrators.registry import method_of
 from attemper.calibrators.temperature import z95
 from attemper.data.arrays import row_slices
+from attemper.data.frames import named_column, names_of, of_frame
 from attemper.data.inputs import as_ids
+from attemper.data.reading import ReadOptions
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels import chebyshev
@@ -112,10 +114,8 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         if base.method in OTHER_AIM:
             least = chebyshev.minima(chebyshev.coefficients(-table.sum(axis=1)[:, None]), interval).at[0]
             interval = Interval(interval.low - float(least), interval.high - float(least))  # of all groups together
-        some = slice(None) if scores.index is None else np.unique(scores.index, return_index=True)[1]  # samples once
-        found = group_fit(
-            tuple(ids.tolist()), np.bincount(codes[some], minlength=len(ids)), pool(table, interval), z95(scores)
-        )
+        counts = np.unique(np.asarray(scores.samples().groups), return_counts=True)[1]
+        found = group_fit(tuple(ids.tolist()), counts, pool(table, interval), z95(scores))
         nll = _nll(replace(common, input="logits"), found, scores, codes)
         ok = report.converged and found.error < 0.02
         report = replace(report, nll=nll, converged=ok)
@@ -131,15 +131,18 @@ class GroupedCalibrator(Calibrator, wrapper=True):
 
     def _predicted(self, X: Any, axis: int | None, *, log: bool, groups: Any = None) -> Any:
         self._check_fitted()
-        groups = X.groups if groups is None and isinstance(X, Scores) else groups
+        if isinstance(X, Scores):
+            groups = X.samples().groups if groups is None else groups
+        elif (names := names_of(X)) is not None:
+            groups = getattr(self, "read_", ReadOptions()).groups if groups is None else groups
+            groups = of_frame(X)[str(named_column(names, groups, "groups"))] if isinstance(groups, str) else groups
         if groups is None:
             raise InputError("groups: expected one id for each row; use common_ for rows of no known group", "groups")
         x = self._array_of(X)
         n = int(x.shape[0])
         if not n:
             return self.common_._predicted(x, axis, log=log)
-        given = groups if np.ndim(groups) else np.full(n, groups)
-        ids, codes = np.unique(as_ids(given, n, "groups"), return_inverse=True)
+        ids, codes = np.unique(as_ids(groups, n, "groups"), return_inverse=True)
         order = np.argsort(codes, kind="stable")
         rows = np.split(order, np.cumsum(np.bincount(codes))[:-1])
         xp, device = array_api_compat.array_namespace(x), array_api_compat.device(x)

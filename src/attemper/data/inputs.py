@@ -57,13 +57,12 @@ def is_missing(entry: Any) -> bool:
 
 def as_names(classes: Sequence[Any], n_classes: int) -> tuple[Any, ...]:
     """Return names of the classes in column order: one for each column, none twice."""
-    names = tuple(classes.tolist() if hasattr(classes, "tolist") else classes)
-    if isinstance(classes, str) or len(names) != n_classes or len(set(names)) != n_classes:
-        raise InputError(
-            f"classes: expected {n_classes} different names, one for each column of the data, got {len(names)}: "
-            f"{listed(map(str, names))}",
-            "classes",
-        )
+    names = (classes,) if isinstance(classes, str) else tuple(getattr(classes, "tolist", lambda: classes)())
+    if len(names) != n_classes:
+        what = f"the data have {n_classes}, and {len(names)} are named, or of the calibrator: {listed(names)}"
+        raise InputError(f"classes: {what}", "classes")
+    if len(set(names)) != n_classes:
+        raise InputError(f"classes: expected different names, got {listed(names)}", "classes")
     return names
 
 
@@ -114,6 +113,8 @@ def as_labels(
 def _hint(numbers: Floats, k: int, bad: float, rows: PlainRows | None, named: bool) -> str:
     """Return what to do about labels that are no columns."""
     known = numbers[~np.isnan(numbers)]
+    if k == 2 and is_signed(known):
+        return " Use 0 and 1 for -1 and 1."
     if np.isfinite(bad) and bad != np.floor(bad):
         return " Are these the scores? Pass the scores first, then the labels."
     if np.isnan(bad):
@@ -383,14 +384,15 @@ def _draw_pixels(image: Labels, y: NDArray[Any], n_images: int, most: int) -> tu
 def as_label_matrix(labels: Any, n: int, n_labels: int, ignore_index: int | None = None) -> Floats:
     """Return N×L labels that do not exclude each other, as 0, 1 and NaN where one is not known."""
     y = as_plain(labels)
+    y = y.reshape(-1, 1) if n_labels == 1 else y
+    if y.shape != (n, n_labels):
+        raise InputError(f"labels: expected shape {(n, n_labels)}, one column for each label, got {y.shape}", "labels")
     if y.dtype.kind == "O":
         y = np.array([[np.nan if is_missing(item) else item for item in row] for row in y.tolist()])
     try:
         y = y.astype(np.float64)
     except (TypeError, ValueError):
         raise InputError("labels: expected 0, 1 or NaN for each label", "labels") from None
-    if y.shape != (n, n_labels):
-        raise InputError(f"labels: expected shape {(n, n_labels)}, one column for each label, got {y.shape}", "labels")
     y = y if ignore_index is None else np.where(y == ignore_index, np.nan, y)
     bad = np.argwhere(~(np.isnan(y) | (y == 0) | (y == 1)))
     if len(bad):

@@ -140,9 +140,7 @@ class Scores:
             values = as_array(values, "data")
         if labels is not None and not isinstance(labels, np.ndarray):
             labels = as_plain(labels)
-        one_column = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
-        if one_column:
-            values = values.reshape(-1, 1) if multi_label else two_columns(values, input)
+        values = values[:, None] if values.ndim == 1 else values
         rows = PlainRows(values, labels, sample_weight)
         if max_pixels is not None and values.ndim <= 2:
             raise InputError(f"max_pixels: expected images, got shape {tuple(values.shape)}", "max_pixels")
@@ -152,6 +150,9 @@ class Scores:
             raise InputError(f"data: expected shape (N, K), got {tuple(values.shape)}", "data")
         elif ignore_index is not None and labels is not None and not multi_label:
             rows = counted_rows(rows, ignore_index)
+        one_column = rows.values.shape[1] == 1
+        if one_column and not multi_label:
+            rows = replace(rows, values=two_columns(rows.values, input))
         k = int(rows.values.shape[1])
         names = None if classes is None else as_names(classes, k)
         y = rows.labels
@@ -206,7 +207,7 @@ class Scores:
         low, high = np.inf, -np.inf
         for part in row_slices(*self.shape):
             raw = to_numpy(self.raw(part))
-            _check_logits(raw, part.start, self.multi_label)
+            _check_logits(raw, part.start, self)
             finite = raw[np.isfinite(raw)]
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
         return low, high
@@ -233,7 +234,7 @@ class Scores:
         scores = replace(scores, low=low, bound=device.bound(), masked=device.has_nonfinite, device=device)
         if not device.usable():
             for part in row_slices(*self.shape):
-                _check_logits(to_numpy(scores.raw(part)), part.start)
+                _check_logits(to_numpy(scores.raw(part)), part.start, scores)
         return scores._usable()
 
     def _usable(self) -> Scores:
@@ -386,7 +387,7 @@ class Scores:
         """Return for each row what was found of its sample."""
         if len(samples) == len(self):
             return samples
-        _, first, sample = np.unique(self.index, return_index=True, return_inverse=True)
+        _, first, sample = np.unique(np.asarray(self.index), return_index=True, return_inverse=True)
         return np.asarray(samples[np.argsort(np.argsort(first))[sample]])
 
     def with_weights(self, w: Floats) -> Self:
@@ -416,14 +417,18 @@ def n_threads() -> int:
     return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def _check_logits(h: NDArray[Any], first: int, multi_label: bool = False) -> None:
+def _place(row: int, column: int, scores: Scores) -> str:
+    return f"row {row}, {f'column {column}' if scores.classes is None else f'class {scores.classes[column]!r}'}"
+
+
+def _check_logits(h: NDArray[Any], first: int, scores: Scores) -> None:
     bad = np.argwhere(np.isnan(h) | (h == np.inf))
     if len(bad):
         row, column = bad[0]
         what = "NaN" if np.isnan(h[row, column]) else "infinity"
-        raise InputError(f"data: row {first + row}, column {column} is {what}. Fix or drop that row.", "data")
+        raise InputError(f"data: {_place(first + row, column, scores)} is {what}. Fix or drop that row.", "data")
     dead = np.flatnonzero(np.isneginf(h).all(axis=1))
-    if dead.size and not multi_label:
+    if dead.size and not scores.multi_label:
         raise InputError(f"data: row {first + dead[0]} is -inf everywhere; some class must be possible", "data")
 
 
@@ -433,12 +438,13 @@ def _check_probs(p: NDArray[Any], first: int, scores: Scores) -> float:
     if len(bad):
         row, column = bad[0]
         value = p[row, -1] if scores.one_column else p[row, column]  # as it was passed
+        where = _place(first + row, column, scores)
         if np.isnan(value):
-            raise InputError(f"data: row {first + row}, column {column} is NaN. Fix or drop that row.", "data")
-        percent = abs(float(p[row].sum()) - 100) < 1 and float(p.min()) >= 0
-        fix = "Divide percentages by 100." if percent else "For logits use input='logits'."
+            raise InputError(f"data: {where} is NaN. Fix or drop that row.", "data")
         raise InputError(
-            f"data: row {first + row}, column {column} is {value}; expected probabilities from 0 to 1. {fix}", "data"
+            f"data: {where} is {value}; expected probabilities from 0 to 1. Divide percentages by 100; for logits use "
+            "input='logits'.",
+            "data",
         )
     sums = p.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(~(np.abs(sums - 1) <= sum_tolerance(p.shape[1])))
