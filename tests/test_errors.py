@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from sklearn.naive_bayes import GaussianNB
@@ -29,6 +30,8 @@ def second(value, of=H):
 
 ON_PROBS = attemper.TemperatureScaling(input="probs").fit(P[:, 1], Y == 1)
 SEVERAL = attemper.fit(H, np.eye(K)[Y], multi_label=True)
+SEVERAL_OF_TWO = attemper.fit(H[:, :2], np.eye(K)[Y][:, :2], multi_label=True)
+GROUPED = attemper.fit(H, Y, groups=WHO, method="ts")
 CAL = attemper.TemperatureScaling(classes=NAMES).fit(H, np.array(NAMES)[Y])
 INPUT = {
     "NaN": (lambda: read(second(np.nan), Y), "data"),
@@ -156,6 +159,14 @@ INPUT = {
         "labels",
     ),
     "probabilities for a layer": (lambda: ON_PROBS.wrap(torch.nn.Linear(4, 2)), "module"),
+    "pixels of Scores": (lambda: read(Scores.of(H, Y), max_pixels=9), "max_pixels"),
+    "the second of two labels": (lambda: SEVERAL_OF_TWO.predict_risk(H[:, :2]), "X"),
+    "a row of two groups": (lambda: GROUPED.predict_proba(H, groups="p1"), "groups"),
+    "no such group": (lambda: GROUPED.predict_proba(FRAME, groups="nothing"), "groups"),
+    "a list of labels": (
+        lambda: read(FRAME, labels=["who", "label"], columns=list(TABLE)[:2], multi_label=True),
+        "labels",
+    ),
     "votes of nobody": (lambda: attemper.label_shares([[-1, -1]], n_classes=2), "votes"),
 }
 
@@ -217,9 +228,48 @@ def test_without_the_extra_numpy_formats_work_and_others_name_it(name, tmp_path,
         np.testing.assert_array_equal(scores.logits, H)
 
 
-def test_an_unknown_option_is_a_type_error():
-    with pytest.raises(TypeError):
-        read(H, Y, cluster=WHO)
+@pytest.mark.parametrize(("call", "name"), [
+    (lambda: read(H, Y, cluster=WHO), "clusters"),
+    (lambda: attemper.evaluate((H, Y), metric="nll"), "metrics"),
+    (lambda: attemper.compare((H, Y), method=["ts"]), "methods"),
+    (lambda: attemper.decide((H, Y), budgets=0.1), "budget"),
+    (lambda: attemper.apply(CAL, H, prior="estimate"), "priors"),
+    (lambda: attemper.monitor(CAL, (H, Y), states="a.json"), "state"),
+])  # fmt: skip
+def test_an_unknown_option_is_a_type_error_with_the_nearest_name(call, name):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert repr(name) in str(error.value)
+
+
+@pytest.mark.parametrize(("call", "name", "absent"), [
+    (lambda: attemper.fit(H, Y, metod="ts"), "'method'", "None"),
+    (lambda: read(FRAME, input="probs"), "input='logits'", "other names"),
+    (lambda: read(H[:, :2], np.array(["-1", "1"])[Y % 2]), "0", "ignore_index"),
+    (lambda: read(H[:, :2], 2 * (Y % 2) - 1, classes=["a", "b"]), "0", "ignore_index"),
+    (lambda: read([0.1, 20.0, 70.0], [0, 1, 1], input="probs"), "100", "None"),
+    (lambda: attemper.apply(GROUPED, FRAME, groups="site"), "site", "groups=False"),
+    (lambda: attemper.evaluate((H[:, :2], Y % 2), CAL), "calibrator", "different"),
+    (lambda: attemper.apply(H, CAL), "data", "labels"),
+    (lambda: read(H, Y, classes="abc"), "1", "got 3"),
+    (lambda: read(pl.DataFrame(TABLE).lazy()), "collect()", "attemper.fit"),
+    (lambda: read(FRAME.assign(logit_dog=np.nan)), "dog", "column 1"),
+])  # fmt: skip
+def test_an_error_has_the_fix_that_helps(call, name, absent):
+    with pytest.raises(InputError) as error:
+        call()
+    assert name in str(error.value)
+    assert absent not in str(error.value)
+
+
+def test_a_csv_file_is_described_by_its_columns(tmp_path):
+    path = tmp_path / "val.csv"
+    for text, words in (("", "empty"), ("id,logit_a,logit_b,label\n1,0.5,oops,a\n", "logit_b")):
+        path.write_text(text)
+        with pytest.raises(FileError) as error:
+            read(path)
+        assert words in str(error.value)
+        assert "UTF-8" not in str(error.value)
 
 
 def test_warnings_can_be_collected():

@@ -5,13 +5,14 @@ A calibrator remembers the options that its data were read with; later calls nee
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
 import numpy as np
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # imported where they are used, so that a fit need not wait f
 __all__ = ["apply", "check", "compare", "decide", "evaluate", "fit", "load", "monitor", "read", "sketch"]
 
 IN_MEMORY = 256 << 20  # bytes of files that are read whole; larger ones become sketches where a sketch is enough
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 CalibratorOrPath = Calibrator | str | os.PathLike[str]
 
 
@@ -119,7 +121,7 @@ def _unfitted(method: Any, noise: Any, params: dict[str, Any], reading: dict[str
     for name in params:
         if name not in known:
             own = listed([n for n in known if n not in READ]) or "none"
-            fix = nearest(name, [*known, *READ])
+            fix = nearest(name, [*known, *READ, *inspect.signature(fit).parameters])
             raise InputError(f"{name}: {made.method} has no such parameter; of its own it has {own}.{fix}", name)
     made.set_params(**params)
     if not isinstance(method, str):
@@ -161,6 +163,20 @@ def _sketch_in(data: Any) -> Sketch | None:
     return reduce(operator.add, parts) if len(parts) and isinstance(parts[0], Sketch) else None
 
 
+def _named(verb: Verb) -> Verb:
+    """Let an option that a verb does not have be a `TypeError` that names the nearest one."""
+    known = [*inspect.signature(verb).parameters, *READ]
+
+    @wraps(verb)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs.keys() - known:
+            raise TypeError(f"{verb.__name__}() got an unexpected keyword argument {name!r}.{nearest(name, known)}")
+        return verb(*args, **kwargs)
+
+    return cast("Verb", call)
+
+
+@_named
 def sketch(data: Any, labels: Any = None, **reading: Unpack[Read]) -> Sketch:
     """Sketch data in one pass: a small table that adds to others, and is enough to fit one temperature.
 
@@ -184,6 +200,7 @@ def sketch(data: Any, labels: Any = None, **reading: Unpack[Read]) -> Sketch:
     return sketch_scores(read(data, labels, **reading), zeros_as=reading.get("zeros_as"))
 
 
+@_named
 def apply(calibrator: CalibratorOrPath, data: Any, *, priors: Any = None, **reading: Unpack[Read]) -> Applied:
     """Return calibrated probabilities as a table, and what the rule decides, where the calibrator has one.
 
@@ -214,6 +231,7 @@ def apply(calibrator: CalibratorOrPath, data: Any, *, priors: Any = None, **read
     return Applied({name: np.concatenate([table[name] for table in found]) for name in found[0]})
 
 
+@_named
 def evaluate(
     data: Any,
     calibrator: CalibratorOrPath | None = None,
@@ -262,8 +280,7 @@ def evaluate(
     except InputError as error:
         if error.param != "groups" or by is None:
             raise
-        message = str(error).replace("groups:", "by:", 1).replace(" Use groups=False for none.", "")
-        raise InputError(message, "by") from None
+        raise InputError(str(error).replace("groups:", "by:", 1), "by") from None
     if cal is not None and was_fitted_on(cal, scores):
         warn("data: the calibrator was fitted on these, so the results after calibration look too good")
     if by is not None and scores.multi_label:
@@ -271,6 +288,7 @@ def evaluate(
     return applying.evaluated(cal, scores, groups, metrics, confidence_level)
 
 
+@_named
 def compare(
     val: Any,
     test: Any = None,
@@ -328,6 +346,7 @@ def compare(
     return replace(found, files=files, named={n: str(v) for n, v in named.items() if isinstance(v, str | os.PathLike)})
 
 
+@_named
 def decide(
     val: Any,
     test: Any = None,
@@ -400,6 +419,7 @@ def decide(
     return decision
 
 
+@_named
 def monitor(
     calibrator: CalibratorOrPath,
     data: Any,

@@ -14,6 +14,7 @@ from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, warn
 
 FEWEST_ODDS = 20  # rows; fewer log-odds may all lie from 0 to 1 by chance
+FEWEST_LABELS = 20  # that show of one class that the others are missing
 LEAST_ROWS, MOST_ROWS, MOST_ELEMENTS = 256, 4096, 1 << 22  # compared with their labels
 BETTER, MUCH_BETTER = 0.1, 0.25  # share by which another order of the classes fits better; the second above chance
 MOST_CLASSES = 50  # to try other orders of
@@ -40,6 +41,10 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
     if scores.labels is None or scores.bound == 0:
         return
     n, k = len(scores.labels), int(scores.values.shape[1])
+    if n >= FEWEST_LABELS and not np.ptp(scores.labels):
+        name = (scores.classes or range(k))[scores.labels[0]]
+        report(f"{source}labels: all are {name}", "Use samples of every class.", AttemperWarning)
+        return
     most = max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // k))
     if scores.device is not None:
         some = scores.sample(most)
@@ -60,7 +65,8 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
         names = [(scores.classes or range(k))[i] for i in np.argsort(order)]
         if scores.classes is None and order[0] == k - 1 and names[:-1] == [*range(1, k)] and (y > 0).all():
             names[-1] = k  # labels start at 1
-        fix = f"With the columns in the order of {names} it is {other.share:.1%}: use classes={names}."
+        fix = f"With the columns in the order of {names} it is {other.share:.1%}: use classes={names}; in tables "
+        fix += "rename the columns."
     report(
         f"{source}labels: {found.share:.1%} of the labels have the largest logit of their row, and "
         f"{found.by_chance:.1%} would by chance",
