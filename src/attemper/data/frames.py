@@ -166,12 +166,6 @@ def names_of(data: Any) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def columns_of(frame: Any, columns: Sequence[str]) -> NDArray[Any]:
-    """Return columns of a frame by name, side by side."""
-    table = of_frame(frame)
-    return np.asarray(picked(table, layout_of(list(table), IDS, columns=columns))["values"])
-
-
 def by_name(
     frame: Any, names: tuple[str, ...], options: Mapping[str, Any], known: tuple[str, ...] | None = None
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
@@ -184,7 +178,8 @@ def by_name(
         if any(name.startswith((*KEYS.values(),)) for name in names):
             names, _, kind, _ = layout_of(names, IDS, input=options["input"], classes=classes)
         names = by_class(names, range(len(names)) if classes is None else classes, kind) or names
-    return columns_of(frame, names), names
+    table = of_frame(frame)
+    return np.asarray(picked(table, layout_of(list(table), IDS, columns=names))["values"]), names
 
 
 def of_frame(frame: Any) -> Named:
