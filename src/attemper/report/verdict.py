@@ -254,7 +254,7 @@ def next_steps(summary: Summary) -> list[Statement]:
     off = after.gap.has_interval and (after.gap.low > SMALL or after.gap.high < -SMALL)
     if summary.is_calibrated and off:
         text = f"The gap after calibration is {points(after.gap)}, beyond chance."
-        text += "" if summary.rule is None else " The file has no rule: use decide to choose one again."
+        text += "" if summary.rule is None else " The new calibrator has no rule: use decide to choose one."
         found.append(Statement("Fit on more samples, or on samples like these.", text, fit(summary.calibrator, SAVED)))
     alike = None if summary.groups is None else summary.groups[1].alike
     if (groups := groups_off(summary)) and alike is not None and alike.p is not None and alike.p < 1 - LEVEL:
