@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mapie.classification import SplitConformalClassifier
 from mapie.conformity_scores import APSConformityScore, LACConformityScore
@@ -344,6 +344,12 @@ def test_the_order_with_confidence_is_the_first_that_the_exact_law_allows(n, cov
     assert order_of(n, coverage, delta) == (allowed[0] if allowed else None)
     assert (n < units_needed(coverage, delta)) == (not allowed)
     assert (n < units_needed(coverage)) == (order_of(n, coverage) is None)
+
+
+@given(st.integers(1, 1000), st.integers(1, 99))
+@example(99, 55)  # 0.55 · 100 is a little more than 55
+def test_the_order_is_that_of_exact_arithmetic(n, percent):
+    assert order_for(n, percent / 100) == -(-(n + 1) * percent // 100)
 
 
 @pytest.mark.parametrize("score", ["lac", "aps"])

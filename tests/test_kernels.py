@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import betaln, digamma, gammaln, log_softmax
+from scipy.stats import beta as beta_law
 
 from attemper.data.scores import Scores
 from attemper.kernels import annotators, attended, chebyshev, clusters, curves, groups, softmax, table, temperature
@@ -407,6 +408,20 @@ def test_of_two_classes_what_is_not_right_is_the_other_label():
     wrong, of_wrong = mean[[0, 1], [1, 0]], square[[0, 1], [1, 0]]
     np.testing.assert_allclose(np.diag(mean), 1 - wrong, rtol=1e-9)
     np.testing.assert_allclose(np.diag(square), 1 - 2 * wrong + of_wrong, rtol=1e-9)
+
+
+def test_moments_of_confusions_are_those_of_their_laws():
+    data, a, off = draw(300, 4, noise=0.3), annotators.POOLING, ~np.eye(4, dtype=bool)
+    found = annotators.Annotators.fit(np.log(data.p), data.y, np.ones(300))
+    expected = np.zeros((2, off.sum()))
+    for share, b, errors in zip(found.weights, annotators.SPREADS, found.found):
+        d = b * found.base
+        np.add.at(d, (found.data.true, found.data.label), errors.counts)
+        rate = beta_law(errors.wrong + a * errors.rate, errors.right + a * (1 - errors.rate))
+        there = beta_law(d[off], (d.sum(axis=1, keepdims=True) - d)[off])
+        first, second = (np.repeat(v, 3) for v in (rate.mean(), rate.var() + rate.mean() ** 2))
+        expected += share * np.stack([first * there.mean(), second * (there.var() + there.mean() ** 2)])
+    np.testing.assert_allclose([v[off] for v in found.moments()], expected, rtol=1e-4)
 
 
 def test_the_spread_of_labels_that_are_known_exactly():

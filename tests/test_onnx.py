@@ -335,6 +335,14 @@ def test_a_list_of_dicts_is_no_tensor(tmp_path):
     assert "zipmap" in str(error.value)
 
 
+def test_low_logits_that_were_no_masks_in_the_fit_are_none_in_a_model(tmp_path):
+    h, y = draw(300, K)
+    cal = TemperatureScaling().fit(1e4 * h, y)
+    cal.to_onnx(path := tmp_path / "cal.onnx")
+    x = (1e4 * h).astype(np.float32)
+    np.testing.assert_allclose(run(path, {"logits": x})[0], cal.predict_proba(x), atol=1e-6)
+
+
 def test_groups_with_other_priors(tmp_path):
     data = draw(600, K, groups=2)
     cal = GroupedCalibrator("ts").fit(data.h, data.y, groups=data.group).with_priors(np.arange(1, K + 1) / 10)

@@ -61,6 +61,9 @@ def test_a_missing_option_has_at_most_what_the_others_leave():
     answer = response(A=np.log(0.9), B=np.log(0.09))  # 0.01 is left, less than the last of them has
     bound = tokens.option_scores([answer], ["A", "C"], missing="bound").values
     np.testing.assert_allclose(np.exp(bound), [[0.9, 0.01]], rtol=1e-3)
+    answer = response(A=np.log(0.6), B=np.log(0.1))  # 0.3 is left, more than the last of them has
+    bound = tokens.option_scores([answer], ["A", "C"], missing="bound").values
+    np.testing.assert_allclose(np.exp(bound), [[0.6, 0.1]], rtol=1e-12)
 
 
 def test_top_k_of_logits_has_the_exact_tail():

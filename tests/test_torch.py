@@ -73,6 +73,14 @@ def test_every_method_agrees_with_numpy(method, k):
         assert torch.equal(to_torch(of_images(cal))(images).movedim(1, -1).reshape(-1, k), module(d))
 
 
+def test_low_logits_that_were_no_masks_in_the_fit_are_none_in_a_module():
+    h, y = draw(300, 4)
+    cal = TemperatureScaling().fit(1e4 * h, y)
+    p = cal.predict_proba(1e4 * h)
+    assert (p > 0).all()
+    np.testing.assert_allclose(to_torch(cal)(torch.from_numpy(1e4 * h)), p, atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("method", OURS)
 def test_state_dicts_devices_and_half_precision(method, monkeypatch):
     cal, x = fitted(method, 4), torch.from_numpy(draw(30, 4).h)

@@ -673,11 +673,10 @@ def test_an_error_leaves_the_fit_as_it_was():
 
 
 def test_images_in_large_files_count_as_pixels_and_this_is_noticed(folder, monkeypatch):
-    rng = np.random.default_rng(0)
-    np.savez("a.npz", logits=rng.normal(size=(9, 3, 4, 4)), labels=rng.integers(0, 3, (9, 4, 4)))
+    np.savez("a.npz", logits=H.reshape(6, 10, 10, K), labels=Y.reshape(6, 10, 10))
     monkeypatch.setattr("attemper.verbs.IN_MEMORY", 1)
     with pytest.warns(AttemperWarning):
-        fit("a.npz", axis=1)
+        fit("a.npz", method="ts", axis=-1)
 
 
 def test_pixels_of_an_image_are_drawn_alike_in_any_file(folder):
@@ -800,6 +799,9 @@ def test_what_a_sketch_does_not_know_is_noticed(folder, monkeypatch):
     monkeypatch.setattr("attemper.verbs.IN_MEMORY", 1)
     with pytest.warns(AttemperWarning):
         fit("all.npz", noise="unknown")
+    np.save("case.npy", CASE)
+    with pytest.warns(AttemperWarning):
+        fit("all.npz", method="ts", clusters="case.npy")
 
 
 def test_columns_that_begin_logit_are_read_after_a_fit_to_arrays():
