@@ -184,3 +184,11 @@ def test_groups_have_the_share_of_wrong_labels_that_was_found():
     found = GroupedCalibrator(BayesianTemperatureScaling(noise="unknown")).fit(data.h, data.y, groups=data.group)
     known = GroupedCalibrator(BayesianTemperatureScaling(noise=0.25)).fit(data.h, data.y, groups=data.group)
     np.testing.assert_allclose(found.groups_.temperature_ratio, known.groups_.temperature_ratio, rtol=0.05)
+
+
+def test_the_mean_prediction_is_that_of_the_groups():
+    data = draw(900, 3, groups=2, clusters=1, seed=2)
+    h = np.where(data.group[:, None] == np.unique(data.group)[0], data.h, 4 * data.h)
+    cal = GroupedCalibrator("ts").fit(h, data.y, data.w, groups=data.group)
+    expected = np.average(cal.predict_proba(h, groups=data.group), axis=0, weights=data.w)
+    np.testing.assert_allclose(cal.priors_, expected, rtol=1e-12)

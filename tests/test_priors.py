@@ -51,7 +51,7 @@ def test_known_priors_are_the_closed_form(recipe, tmp_path):
     np.testing.assert_array_equal(cal.predict_proba(h), p)  # which stays as it was
     (x, y), w = shifted(600), 1.0 + np.arange(600) % 3
     weighted = recipe.fit(x, y, w)
-    np.testing.assert_allclose(weighted.priors_, np.average(weighted.predict_proba(x), axis=0, weights=w), rtol=1e-9)
+    np.testing.assert_allclose(weighted.priors_, np.average(weighted.predict_proba(x), axis=0, weights=w), atol=1e-6)
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=8, max_size=8))
@@ -253,3 +253,9 @@ def test_intervals_of_adapted_priors_count_the_cases_of_the_validation_data():
     alone = cal.adapt(new, validation=(h, y)).adapted_
     cases = cal.adapt(new, validation=Scores.of(h[many], y[many], clusters=many)).adapted_
     assert cases.high - cases.low == pytest.approx(alone.high - alone.low, rel=0.3)
+
+
+def test_the_mean_prediction_is_that_of_all_rows():
+    data = draw(3000, 120)
+    cal = TemperatureScaling().fit(data.h, data.y)
+    np.testing.assert_allclose(cal.priors_, cal.predict_proba(data.h).mean(axis=0), atol=1e-7)

@@ -985,3 +985,20 @@ def test_a_group_is_a_column_of_a_frame():
         np.testing.assert_array_equal(cal.predict_proba(frame), expected)
     frame = pd.DataFrame(TABLE).rename(columns={"site": "hospital"})
     np.testing.assert_array_equal(cal.predict_proba(frame, groups="hospital"), expected)
+
+
+@pytest.mark.parametrize("names", [[2, 0, 1], [1, 2, 3], ["2", "0", "1"]])
+def test_names_that_are_numbers_change_no_number(names):
+    def numbers(names):
+        own, clusters = {"classes": names}, np.arange(N) // 2
+        val, test = (H, np.array(names)[Y]), (MORE.h, np.array(names)[MORE.y])
+        scores, found = read(val, **own), []
+        found += [fit(scores, clusters=clusters, method="ts").temperature_]
+        found += [evaluate(scores, by=np.arange(N) % 2, metrics=["accuracy"])["accuracy"].value]
+        for goal in ({"max_miss": 0.6}, {"budget": 0.2}, {"coverage": 0.9}, {"coverage": 0.9, "by": "class"}):
+            outcome = decide(val, test, **own, **goal).outcome
+            found += [outcome.all.miss_rate.value, outcome.all.referred]
+        found += [row.nll.value for row in compare(val, test, methods=["ts", "vector"], **own).rows]
+        return found
+
+    assert numbers(names) == numbers(["a", "b", "c"])

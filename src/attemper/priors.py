@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import prime_step, to_numpy
+from attemper.data.arrays import to_numpy
 from attemper.data.inputs import as_labels
-from attemper.data.scores import Scores
+from attemper.data.scores import Chunk, Scores
 from attemper.errors import InputError, LabelShiftError, check_share, listed, nearest
 from attemper.kernels.priors import most_likely_priors, resampled_priors, shrunk_priors
 from attemper.maps import Map
@@ -28,8 +28,8 @@ PREDICTED_CLASSES = 32  # up to which cells are by predicted class; beyond, the 
 EDGES = np.array([0.5, 0.8, 0.95, 0.99])  # of the confidence, between cells
 MOST_UNEXPLAINED = 0.02  # share of the predictions; below, a difference does not matter
 ALPHA = 0.01
-MOST_LOGITS = 1 << 17  # that a mean prediction is computed from
-MOST_CLASSES = 1000  # of which the mean prediction of a fit is kept
+MOST_LOGITS = 1 << 26  # that a mean prediction is computed from
+MOST_ON_GPU = 1000  # classes
 LEAST_SHARE = 1e-12  # 0 is practically impossible, but a row where no other class is possible stays as it is
 
 
@@ -188,7 +188,7 @@ def adapt(
     probs = to_numpy(calibrator.predict_proba(new))
     report, k, labelled = calibrator.report_, calibrator.n_features_in_, None
     old = getattr(calibrator, "priors_", None) if hasattr(calibrator, "rows_") else None  # a sketch has no predictions
-    n = min(report.n_cases or report.n_samples, MOST_LOGITS // k)
+    n = report.n_cases or report.n_samples
     if validation is not None:
         if not isinstance(validation, Scores) and not (isinstance(validation, tuple) and len(validation) == 2):
             raise InputError("validation: expected data with labels, (X, y) or Scores", "validation")
@@ -216,13 +216,23 @@ def adapt(
     return made
 
 
-def mean_prediction(fitted: Map, scores: Scores) -> Floats:
-    """Return the mean prediction of a map of logits for the samples of a fit; of many logits, evenly spread rows."""
-    step = -(-len(scores) * scores.n_classes // MOST_LOGITS)
-    chunk = scores.chunk(slice(None, None, prime_step(step) if step > 1 else 1), np.float64)
-    with np.errstate(over="ignore", divide="ignore"):
-        p = fitted.evaluate(chunk.h, fitted.arrays(), np, log=False)
-    return np.asarray(p.mean(axis=0) if chunk.w is None else chunk.w @ p / chunk.w.sum())
+def mean_prediction(fitted: Map, scores: Scores) -> Floats | None:
+    """Return the mean prediction of a map of logits for the samples of a fit; None where it would take long.
+
+    It is that of all rows; of very many, and of those on a GPU, of evenly spread ones.
+    """
+    if scores.device is not None and scores.n_classes > MOST_ON_GPU:
+        return None
+    some = scores.sample(max(1, (MOST_LOGITS if scores.device is None else MOST_LOGITS >> 4) // scores.n_classes))
+    wide = np.float64 if fitted.double or scores.bound > 1e30 else np.float32
+    arrays = {name: a.astype(wide) if a.dtype.kind == "f" else a for name, a in fitted.arrays().items()}
+
+    def sums(chunk: Chunk) -> Floats:
+        with np.errstate(over="ignore", divide="ignore"):
+            p = fitted.evaluate(chunk.h, arrays, np, log=False)
+        return np.asarray(p.sum(axis=0, dtype=np.float64) if chunk.w is None else chunk.w @ p)
+
+    return some.total(sums, wide) / some.total_weight
 
 
 def _rows(probs: ArrayLike, clusters: ArrayLike | None) -> tuple[Floats, Labels | None]:

@@ -211,8 +211,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.rows_ = row_marks(data)
             if -np.inf < data.low <= MASKS_FROM and not data.finite_masks:
                 self.unmasked_ = True  # numbers so low were no masks
-            if not data.multi_label and data.n_classes <= priors.MOST_CLASSES:
-                self.priors_ = priors.mean_prediction(replace(self.map_, input="logits"), data)
+            if not data.multi_label and "priors" not in fit.values:
+                mean = priors.mean_prediction(replace(self.map_, input="logits"), data)
+                self.__dict__ |= {} if mean is None else {"priors_": mean}
         for name, value in fit.values.items():
             setattr(self, f"{name}_", value)
         return self
@@ -272,7 +273,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif x.ndim == 1 and self.n_features_in_ > 2:
             what = f"{self.n_features_in_} columns, got a vector, which is the second of two classes"
             raise InputError(f"X: expected {what}. Reshape your data: for one row use X.reshape(1, -1).", "X")
-        elif x.ndim == 1 or (x.ndim == 2 and x.shape[1] == 1 and self.n_features_in_ == 2):
+        elif x.ndim == 1 or (
+            x.ndim == 2 and x.shape[1] == 1 and self.n_features_in_ == 2 and not self.map_.independent
+        ):
             x = two_columns(x, self.map_.input)
         if x.ndim <= 2:
             return self._apply(x, log=log)
@@ -354,7 +357,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = self.classes_.tolist()
         before = getattr(self, "priors_", None) if old is None else priors.as_priors(old, names, "old")
         if before is None:
-            raise InputError("old: expected the shares of the classes under which it is calibrated", "old")
+            raise InputError(
+                "old: the mean prediction of the fit is not known. Use old=… for shares of the classes", "old"
+            )
         after = priors.as_priors(new, names, "new")
         none = np.flatnonzero((before == 0) & (after > 0))
         if len(none):

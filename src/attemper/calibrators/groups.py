@@ -116,10 +116,10 @@ class GroupedCalibrator(Calibrator, wrapper=True):
             interval = Interval(interval.low - float(least), interval.high - float(least))  # of all groups together
         counts = np.unique(np.asarray(scores.samples().groups), return_counts=True)[1]
         found = group_fit(tuple(ids.tolist()), counts, pool(table, interval), z95(scores))
-        nll = _nll(replace(common, input="logits"), found, scores, codes)
+        nll, priors = _nll_and_mean(replace(common, input="logits"), found, scores, codes)
         ok = report.converged and found.error < 0.02
         report = replace(report, nll=nll, converged=ok)
-        return Fit(common, report, {"common": base, "groups": found})
+        return Fit(common, report, {"common": base, "groups": found, "priors": priors})
 
     def predict_proba(self, X: Any, *, groups: Any = None, axis: int | None = None) -> Any:
         """Calibrated probabilities, each row by the map of its group; a new group has the common map."""
@@ -240,12 +240,14 @@ def _log_likelihoods(common: Calibrator, scores: Scores, codes: Labels) -> tuple
     return table(window, max(10, min(chebyshev.resolving_nodes(window), N_NODES))), window
 
 
-def _nll(common: Map, found: GroupFit, scores: Scores, codes: Labels) -> float:
-    """Mean validation NLL of the maps of the groups."""
-    total, scale = 0.0, 1 / np.array(found.temperature_ratio)
+def _nll_and_mean(common: Map, found: GroupFit, scores: Scores, codes: Labels) -> tuple[float, Floats]:
+    """Mean validation NLL of the maps of the groups, and their mean prediction."""
+    total, mean, scale = 0.0, np.zeros(scores.n_classes), 1 / np.array(found.temperature_ratio)
     for part in row_slices(*scores.shape):
         h, y, w = scores.chunk(part, np.float64)
-        z = common.log_apply(h) * scale[codes[part], None]
-        terms = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
-        total += float(terms.sum() if w is None else w @ terms)
-    return total / scores.total_weight
+        z, w = common.log_apply(h) * scale[codes[part], None], np.ones(len(y)) if w is None else w
+        e = np.exp(z)
+        sums = e.sum(axis=1)
+        total += float(w @ (np.log(sums) - z[np.arange(len(y)), y]))
+        mean += (w / sums) @ e
+    return total / scores.total_weight, mean / scores.total_weight

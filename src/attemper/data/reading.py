@@ -100,8 +100,8 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     if isinstance(data, tuple) and len(data) == 2 and labels is None and not is_paths(data):
         data, labels = data
     if unknown := options.keys() - Read.__annotations__.keys():
-        name = min(unknown)
-        raise TypeError(f"got an unexpected keyword argument {name!r}.{nearest(name, Read.__annotations__)}")
+        name, known = min(unknown), ["labels", *Read.__annotations__]
+        raise TypeError(f"got an unexpected keyword argument {name!r}.{nearest(name, known)}")
     given: dict[str, Any] = {"labels": labels, **options}
     table = type(data) is not np.ndarray and not isinstance(data, Scores) and is_table(data)
     if not table and given.pop("columns", None) is not None:
@@ -171,7 +171,10 @@ def again(scores: Scores, options: Mapping[str, Any]) -> Scores:
     y = more.get("labels")
     if y is not None and scores.n_classes == 2 and scores.classes is None and is_signed(as_plain(y)):
         more.setdefault("classes", (-1, 1))
-    made = Scores.of(values, input=scores.input, **{**own, **more})
+    entries = {**own, **more}
+    if "labels" not in more:  # those there are columns already, not names
+        entries["classes"] = None
+    made = replace(Scores.of(values, input=scores.input, **entries), classes=more.get("classes", scores.classes))
     if scores.index is not None and made.index is None:  # soft labels, say: rows of one sample
         made = replace(made, values=scores.values, index=scores.index)
     return replace(made, one_column=scores.one_column, numbered=scores.numbered and "clusters" not in more)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from attemper import _json
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import as_array, sum_tolerance, to_numpy
-from attemper.data.inputs import as_ids, as_labels, as_weights, two_columns
+from attemper.data.inputs import as_ids, as_labels, as_plain, as_weights, two_columns
 from attemper.errors import FileError, InputError, listed, nearest
 from attemper.kernels.clusters import case_numbers
 from attemper.kernels.conformal import one_per_cluster
@@ -139,7 +139,11 @@ def checked(
     p = as_probs(probs)
     if not len(p):
         raise InputError("probs: expected samples, got none", "probs")
-    y = as_labels(np.zeros(len(p), dtype=np.int64) if labels is None else labels, len(p), p.shape[1], classes)
+    given = np.zeros(len(p), dtype=np.int64) if labels is None else as_plain(labels)
+    names = (
+        None if given.dtype.kind in "iu" else classes
+    )  # whole numbers are columns here, also where names are numbers
+    y = as_labels(given, len(p), p.shape[1], names)
     w = as_weights(1.0 if sample_weight is None else sample_weight, len(p))
     if whole and (w != np.floor(w)).any():
         raise InputError("sample_weight: a guarantee needs whole numbers, counts of each sample", "sample_weight")
