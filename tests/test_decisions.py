@@ -727,7 +727,7 @@ def test_what_lies_exactly_at_a_bound():
 @pytest.mark.parametrize("goal", [{"max_miss": 0.2}, {"max_miss": {1: 0.2}}, {"budget": 0.3}, {"coverage": 0.8}])
 def test_ties_stay_ties_in_single_precision(goal):
     rng = np.random.default_rng(0)
-    p = rng.multinomial(5, [0.7, 0.2, 0.1], size=1500) / 5  # votes of five neighbours
+    p = rng.multinomial(10, [0.7, 0.2, 0.1], size=1500) / 10  # votes of ten neighbours
     y = np.array([rng.choice(3, p=row) for row in p])
     cal = decide_scores(Scores.of(p, y, input="probs"), **goal).calibrator
     assert cal.rule_ is not None

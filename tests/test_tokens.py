@@ -215,3 +215,8 @@ def test_weights_of_ranks_are_one_for_each_position(weight):
     with pytest.raises(InputError) as error:
         tokens.topk_scores(np.zeros((2, 4)), [None, None], k=2)
     assert error.value.param == "labels"
+
+
+def test_a_token_that_is_never_next_bounds_no_other():
+    found = tokens.option_scores([{"A": -0.01, "B": -9999.0}], ["A", "C"], ["C"], missing="bound")
+    np.testing.assert_allclose(found.values, [[-0.01, np.log1p(-np.exp(-0.01))]], atol=0.01)

@@ -983,6 +983,10 @@ def test_a_group_is_a_column_of_a_frame():
     expected = cal.predict_proba(H, groups=SITE)
     for frame in (pd.DataFrame(TABLE), pl.DataFrame(TABLE)):
         np.testing.assert_array_equal(cal.predict_proba(frame), expected)
+        np.testing.assert_array_equal(cal.adapt(frame).priors_, cal.adapt(H, groups=SITE).priors_)
+    by_site = decide((H, Y), coverage=0.8, by="group", groups=SITE, method="ts").calibrator
+    actions = by_site.decide(pd.DataFrame(TABLE).filter(like="logit_"), groups=SITE)
+    np.testing.assert_array_equal(by_site.decide(pd.DataFrame(TABLE), groups="site").action, actions.action)
     frame = pd.DataFrame(TABLE).rename(columns={"site": "hospital"})
     np.testing.assert_array_equal(cal.predict_proba(frame, groups="hospital"), expected)
 

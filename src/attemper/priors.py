@@ -180,11 +180,13 @@ def adapt(
     def scores_of(X: Any, y: Any = None, **ids: Any) -> Scores:
         array = X if isinstance(X, Scores) else calibrator._array_of(X)
         found = X if isinstance(X, Scores) else Scores.of(array, y, axis=calibrator._axis(axis), **own, **ids)
-        if found.n_samples < len(found) or (found.w is not None and len(np.unique(found.w)) > 1):
+        if found.n_samples < len(found):
+            raise InputError("validation: expected one label for each sample. Use shares.argmax(axis=1)", "validation")
+        if found.w is not None and len(np.unique(found.w)) > 1:
             raise InputError("sample_weight: class priors are shares of samples, all of weight 1", "sample_weight")
         return found
 
-    new = scores_of(X, groups=groups, clusters=clusters)
+    new = scores_of(X, groups=calibrator._groups_of(X, groups), clusters=clusters)
     probs = to_numpy(calibrator.predict_proba(new))
     report, k, labelled = calibrator.report_, calibrator.n_features_in_, None
     old = getattr(calibrator, "priors_", None) if hasattr(calibrator, "rows_") else None  # a sketch has no predictions
@@ -200,7 +202,7 @@ def adapt(
         old, labelled = before.mean(axis=0), np.bincount(val.labels, minlength=k) > 0
     if old is None:
         what = (
-            "the mean prediction of the fit is not known (of a sketch, or of so many classes). Use adapt(validation=…)"
+            "the mean prediction of the fit is not known, as of a sketch. Fit to rows, or use adapt(validation=(X, y))"
         )
         raise InputError(f"validation: {what}", "validation")
     found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=new.clusters)

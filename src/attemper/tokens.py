@@ -324,7 +324,8 @@ def _option_row(position: Position, groups: Sequence[tuple[Any, ...]], missing: 
         )
     if len(absent):
         rest = np.logaddexp(log_of_rest(np.array([position.log_probs]))[0], np.log(ROUNDING))
-        row[absent] = min(position.log_probs[-1], float(rest)) if missing == "bound" else missing
+        least = min(p for p in position.log_probs if p > -np.inf)
+        row[absent] = min(least, float(rest)) if missing == "bound" else missing
     return row
 
 

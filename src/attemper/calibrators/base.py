@@ -20,7 +20,7 @@ from attemper import _json, priors
 from attemper._typing import Floats, InputKind
 from attemper.data.arrays import MASKS_FROM, as_array, masks_as_inf, sum_tolerance, to_numpy
 from attemper.data.doubts import warn_of_doubts, warn_of_lost_class
-from attemper.data.frames import by_name, names_of
+from attemper.data.frames import by_name, named_column, names_of, of_frame
 from attemper.data.inputs import as_names, two_columns
 from attemper.data.reading import ReadOptions, again, is_paths
 from attemper.data.scores import Chunk, Scores
@@ -261,8 +261,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if getattr(self, "rule_", None) is None:
             raise InputError("calibrator: it has no rule. Use attemper.decide to choose one.", "calibrator")
+        groups = self._groups_of(X, groups) if self._needs_groups else None
         probs = self.predict_proba(X, **({"groups": groups} if "groups" in self.needs else {}))
-        found = self.rule_.decide(to_numpy(probs), getattr(X, "groups", None) if groups is None else groups)
+        found = self.rule_.decide(to_numpy(probs), groups)
         return replace(found, prediction=self.classes_[found.prediction])
 
     def _predicted(self, X: Any, axis: int | None, *, log: bool) -> Any:
@@ -291,6 +292,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _needs_groups(self) -> bool:
         """Whether predictions, or the rule, need the group of each row."""
         return "groups" in self.needs or getattr(getattr(self, "rule_", None), "groups", None) is not None
+
+    def _groups_of(self, X: Any, groups: Any) -> Any:
+        """Return the group of each sample: as was passed; of `Scores` theirs; of a frame a column, as in the fit."""
+        if isinstance(X, Scores):
+            return X.samples().groups if groups is None else groups
+        if (names := names_of(X)) is None:
+            return groups
+        groups = getattr(self, "read_", ReadOptions()).groups if groups is None else groups
+        return of_frame(X)[str(named_column(names, groups, "groups"))] if isinstance(groups, str) else groups
 
     @property
     def _names(self) -> list[Any] | None:

@@ -166,7 +166,12 @@ class BayesianTemperatureScaling(Calibrator):
         if edge is not None:
             first, last = whole.t_range
             notes.append(f"T lies at the {edge} edge of the range ({first:g}, {last:g}), or beyond")
-            warn(f"bayes: {notes[0]}. Check that the labels match the columns.", EdgeWarning)
+            fix = (
+                "Fit to rows, or rescale the logits"
+                if whole.t_range == T_RANGE
+                else "Check that the labels match the columns"
+            )
+            warn(f"bayes: {notes[0]}. {fix}.", EdgeWarning)
         elif error > max(spread, MAX_ERROR):
             notes.append(f"log T is known to {error:.0e} only")
             warn(f"bayes: {notes[0]}", ConvergenceWarning)

@@ -22,9 +22,7 @@ from attemper.calibrators.label_model import error_rate
 from attemper.calibrators.registry import method_of
 from attemper.calibrators.temperature import z95
 from attemper.data.arrays import row_slices
-from attemper.data.frames import named_column, names_of, of_frame
 from attemper.data.inputs import as_ids
-from attemper.data.reading import ReadOptions
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels import chebyshev
@@ -131,11 +129,7 @@ class GroupedCalibrator(Calibrator, wrapper=True):
 
     def _predicted(self, X: Any, axis: int | None, *, log: bool, groups: Any = None) -> Any:
         self._check_fitted()
-        if isinstance(X, Scores):
-            groups = X.samples().groups if groups is None else groups
-        elif (names := names_of(X)) is not None:
-            groups = getattr(self, "read_", ReadOptions()).groups if groups is None else groups
-            groups = of_frame(X)[str(named_column(names, groups, "groups"))] if isinstance(groups, str) else groups
+        groups = self._groups_of(X, groups)
         if groups is None:
             raise InputError("groups: expected one id for each row; use common_ for rows of no known group", "groups")
         x = self._array_of(X)

@@ -191,8 +191,10 @@ def refer_for_budget(probs: ArrayLike, budget: float, *, sample_weight: ArrayLik
     value, group = np.unique(confidence, return_inverse=True)
     share = np.bincount(group, w).cumsum() / w.sum()
     n = int(np.searchsorted(share, budget + 1e-12, side="right"))  # 0.29 · 100 is a little less than 29
-    threshold = 0.0 if n == 0 else 1.0 if n == len(value) else clear_of_ties(float(value[n - 1]), confidence)
-    return Referral(p.shape[1], threshold, n_cases=(len(p),))
+    threshold = 0.0 if n == 0 else 1.0 if n == len(value) else float(value[n - 1])
+    raised = clear_of_ties(threshold, confidence) if 0 < n < len(value) else threshold
+    within = w[confidence <= raised].sum() <= (budget + 1e-12) * w.sum()
+    return Referral(p.shape[1], raised if within else threshold, n_cases=(len(p),))
 
 
 def refer_for_costs(costs: Mapping[Any, float], n_classes: int, classes: Sequence[Any] | None = None) -> Referral:

@@ -69,14 +69,13 @@ def threshold_at(scores: Floats, k: int) -> float:
 
 
 def clear_of_ties(value: float, values: Floats) -> float:
-    """Return a threshold between a value and the next larger one: what is tied with it stays below, if rounded, too.
+    """Return a threshold a little above a value: what is tied with it, up to rounding, stays below.
 
-    >>> clear_of_ties(0.2, np.array([0.2, 0.9, 0.2]))
+    >>> clear_of_ties(0.2, np.array([0.2, 0.9, 0.2 + 1e-16]))
     0.200001
     """
-    above = float(values[values > value].min(initial=1.0))
-    raised = value + min(ROOM, (above - value) / 2)
-    return raised if value < raised < above else value
+    above = float(values[values > value + ROOM].min(initial=1.0))
+    return value + max(min(ROOM, (above - value) / 2), 0.0)
 
 
 def one_per_cluster(cluster: Labels, counts: Floats, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -41,7 +41,7 @@ def checked_kind(p: Predictions, kind: str | None, kinds: Any) -> Any:
         return "binary" if p.one_column else "top"
     one_of("kind", kind, kinds)
     if kind == "binary" and p.n_classes != 2:
-        raise InputError(f"kind='binary': expected two classes, got {p.n_classes}. Use kind='classwise'.", "kind")
+        raise InputError(f"kind='binary': expected two classes, got {p.n_classes}.", "kind")
     return kind
 
 

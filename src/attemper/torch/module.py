@@ -78,9 +78,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         """Calibrate; in the precision of ``x``, computed in single or double precision."""
         x = x[:, None] if x.ndim == 1 else x
         if x.ndim > 2 and self.axis is None:
-            raise InputError(
-                f"axis: expected where the classes are in shape {tuple(x.shape)}. Use wrap(…, axis=1)", "axis"
-            )
+            raise InputError(f"axis: expected where the classes are in shape {tuple(x.shape)}. Use axis=1", "axis")
         axis = -1 if self.axis is None or x.ndim == 2 else self.axis
         h = x.movedim(axis, -1)
         if h.shape[-1] == 1 and not self.map.independent:  # the second of two classes
