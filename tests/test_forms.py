@@ -782,3 +782,10 @@ def test_labels_of_one_class_are_noticed():
         read(H, np.ones(N, dtype=int))
     assert not check(H, np.ones(N, dtype=int))
     read(H[:9], np.ones(9, dtype=int))  # which so few may be by chance
+
+
+def test_the_first_columns_mark_a_row():
+    data = draw(200, 80)
+    changed = data.h.copy()
+    changed[:, 70:] += 1  # of the same samples the first 64 columns are enough
+    assert row_marks(read(changed, data.y)) == row_marks(read(data.h, data.y))

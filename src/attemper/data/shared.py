@@ -13,6 +13,7 @@ from attemper.data.scores import Scores
 from attemper.errors import InputError, warn
 
 MARKED_ROWS = 64
+MOST_COLUMNS = 64  # of a row that are enough to tell it from others
 COPIED_SHARE = 0.99  # a test set with this share of validation rows is a copy, perhaps in another order
 
 
@@ -94,11 +95,13 @@ def was_fitted_on(calibrator: Any, scores: Scores) -> bool:
 def _hashes(scores: Scores, precision: str = "float32") -> NDArray[np.int64]:
     """Hash rows rounded to a precision, so that copies in others compare; -0.0 is 0.0."""
     random: Any = np.random.RandomState(0)  # whose numbers never change
-    odd = random.randint(2**63 - 1, size=scores.n_classes, dtype=np.int64).astype(np.uint64) * 2 + 1
+    width = min(scores.n_classes, MOST_COLUMNS)
+    odd = random.randint(2**63 - 1, size=width, dtype=np.int64).astype(np.uint64) * 2 + 1
     found = np.empty(len(scores), dtype=np.uint64)
-    for part in row_slices(*scores.shape):
+    for part in row_slices(len(scores), width):
+        some = np.ascontiguousarray(to_numpy(scores.raw(part)[:, :width]))
         with np.errstate(over="ignore", under="ignore"):
-            rows: Any = to_numpy(scores.raw(part)).astype(np.float16 if precision == "float16" else np.float32) + 0
+            rows: Any = some.astype(np.float16 if precision == "float16" else np.float32) + 0
         bits = rows.view(np.uint16 if precision == "float16" else np.uint32)
         if precision == "bfloat16":  # the upper half of the bits, rounded to even
             bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
