@@ -1,4 +1,4 @@
-"""Monitoring: fair wagers, exact p-values, levels of small simulations, the state, and the medical team's case."""
+"""Monitoring: fair bets, exact p-values, levels of small simulations, the state, and the medical team's case."""
 
 import math
 from dataclasses import replace
@@ -403,7 +403,7 @@ def test_without_labels_one_test_has_all_of_alpha():
 
 
 @pytest.mark.parametrize("centre", [-0.5, 0.0, 0.5])
-def test_no_wager_loses_more_than_all(centre):
+def test_no_bet_loses_more_than_all(centre):
     for confidence, right in ((np.ones(9), np.zeros(9, bool)), (np.full(9, 0.01), np.ones(9, bool))):
         process = GapTest(centre, 0.02, EProcess(0.05)).update(confidence, right).process
         assert np.isfinite(process.log_stake).all()

@@ -1,6 +1,6 @@
 """Watch a deployed calibrator: tests that may be looked at after every batch, for as long as one likes.
 
-Each test is a wager against "nothing has changed". If that is true, the probability that its wealth *ever* reaches 1/α
+Each test is a bet against "nothing has changed". If that is true, the probability that its wealth *ever* reaches 1/α
 is at most α. A `MonitorReport` holds the tests that the data allow and what each batch showed, saved as one file:
 
 - `GapTest`, with labels: is confidence − correct, as the mean of a case, as in the reference?
@@ -55,7 +55,7 @@ CHUNK = 1 << 14  # rows: each has sixteen ratios
 
 @dataclass(frozen=True, eq=False)
 class EProcess:
-    """A wealth that is 1 on average while the hypothesis holds: a mixture of wagers that begin at any time.
+    """A wealth that is 1 on average while the hypothesis holds: a mixture of bets that begin at any time.
 
     >>> process = EProcess(0.05).update(np.full((100, 16), 0.1))
     >>> process.n, process.alarm_at
@@ -69,7 +69,7 @@ class EProcess:
     alarm_at: int | None = None  # the case that raised an alarm, from 1; once raised it stays
 
     def update(self, ratios: Floats) -> EProcess:
-        """Stake on log-ratios, one row a case and one column a wager, each with a mean of at most 1 by hypothesis."""
+        """Stake on log-ratios, one row a case and one column a bet, each with a mean of at most 1 by hypothesis."""
         found = self
         for first in range(0, len(ratios), CHUNK):
             rows = ratios[first : first + CHUNK]

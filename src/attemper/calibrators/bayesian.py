@@ -159,19 +159,16 @@ class BayesianTemperatureScaling(Calibrator):
         stage = mixture(*chebyshev.gauss(u, belief.kept, N_COMPONENTS))
         middle = float(np.exp(chebyshev.quantiles(u, weight, (0.5,))[0]))
         low, high = np.exp(chebyshev.quantiles(u, belief.wider, TAILS)).tolist()
-        edge = _edge(belief, sketch, whole, self.noise == 0 or whole.t_range == T_RANGE)
+        saved = whole.t_range == T_RANGE  # the range of sketches that are saved, whatever the logits
+        edge = _edge(belief, sketch, whole, self.noise == 0 or saved)
         spread = float(np.sqrt(weight @ (u - weight @ u) ** 2))
         error = 2 * belief.nats * spread  # what is off by δ everywhere moves the mean by 2 δ standard deviations
         notes = []
         if edge is not None:
             first, last = whole.t_range
             notes.append(f"T lies at the {edge} edge of the range ({first:g}, {last:g}), or beyond")
-            fix = (
-                "Fit to rows, or rescale the logits"
-                if whole.t_range == T_RANGE
-                else "Check that the labels match the columns"
-            )
-            warn(f"bayes: {notes[0]}. {fix}.", EdgeWarning)
+            fix = "Fit to rows, or rescale the logits." if saved else "Check that the labels match the columns."
+            warn(f"bayes: {notes[0]}. {fix}", EdgeWarning)
         elif error > max(spread, MAX_ERROR):
             notes.append(f"log T is known to {error:.0e} only")
             warn(f"bayes: {notes[0]}", ConvergenceWarning)

@@ -140,10 +140,8 @@ def checked(
     if not len(p):
         raise InputError("probs: expected samples, got none", "probs")
     given = np.zeros(len(p), dtype=np.int64) if labels is None else as_plain(labels)
-    names = (
-        None if given.dtype.kind in "iu" else classes
-    )  # whole numbers are columns here, also where names are numbers
-    y = as_labels(given, len(p), p.shape[1], names)
+    # Whole numbers are columns here, also where the classes have numbers for names.
+    y = as_labels(given, len(p), p.shape[1], None if given.dtype.kind in "iu" else classes)
     w = as_weights(1.0 if sample_weight is None else sample_weight, len(p))
     if whole and (w != np.floor(w)).any():
         raise InputError("sample_weight: a guarantee needs whole numbers, counts of each sample", "sample_weight")

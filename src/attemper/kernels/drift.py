@@ -1,6 +1,6 @@
-"""Wagers against "nothing has changed", in logarithms and case by case.
+"""Bets against "nothing has changed", in logarithms and case by case.
 
-A wager has a factor for each case, with a mean of at most 1 while nothing has changed. `advance` multiplies such
+A bet has a factor for each case, with a mean of at most 1 while nothing has changed. `advance` multiplies such
 factors up from every possible beginning at once; `log_bets` gives them for conformal p-values.
 """
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attemper._typing import Floats
 
 BLOCK = 512  # samples whose ranks are counted at once
-WIDTH = 16  # wagers side by side: half of them on a change upwards
+WIDTH = 16  # bets side by side: half of them on a change upwards
 SCALE = 100.0  # samples within which a first change is about as likely at any of them
 
 
@@ -48,14 +48,14 @@ def average_by_cluster(values: Floats, clusters: NDArray[np.generic]) -> tuple[F
     return total / count[order][:, None], case
 
 
-# Exponents of the power wagers ε p^(ε−1), which grow with single surprises, and slopes of the tilts, which grow with
+# Exponents of the power bets ε p^(ε−1), which grow with single surprises, and slopes of the tilts, which grow with
 # many small ones. Each is a density on [0, 1].
 POWERS: Floats = 1 - np.array([0.1, 0.25, 0.45, 0.65])
 TILTS: Floats = np.array([0.2, 0.7, 1.5, 4.0])
 
 
 def log_bets(p: Floats) -> Floats:
-    """Log-densities of wagers on p-values, one row for each: half on small ones, half on large ones."""
+    """Log-densities of bets on p-values, one row for each: half on small ones, half on large ones."""
     p = np.clip(p, 1e-300, 1.0)[:, None]
 
     def side(q: Floats) -> Floats:
@@ -90,7 +90,7 @@ def conformal_p_values(scores: NDArray[np.int64], counts: NDArray[np.int64], u: 
 def advance(t: int, log_stake: Floats, ratios: Floats) -> tuple[Floats, Floats]:
     """Take in n more samples after t; return what is at stake after them, and the log of the wealth after each.
 
-    ``log_stake`` is log Σ_s w_s Π of the ratios since s, for each wager: the mixture over all beginnings s ≤ t.
+    ``log_stake`` is log Σ_s w_s Π of the ratios since s, for each bet: the mixture over all beginnings s ≤ t.
     """
     n = len(ratios)
     total = np.cumsum(ratios, axis=0)
