@@ -156,7 +156,8 @@ class Comparison(Table):
         """Write what an alternative gains, and what it changes."""
         row = self[method]
         facts = [f"lowers NLL by {row.gain:.4f}", f"changes {row.changed:.1%} of predictions"]
-        facts += [f"finds {fall.other:.0%} of {fall.name} instead of {fall.chosen:.0%}" for fall in row.falls[:3]]
+        falls = [(f"{fall.other:.0%}", fall.name, f"{fall.chosen:.0%}") for fall in row.falls[:3]]
+        facts += [f"finds {other} of {name} instead of {chosen}" for other, name, chosen in falls if other != chosen]
         return "; ".join(facts)
 
     def notes(self) -> Sequence[str]:
